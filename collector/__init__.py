@@ -1,0 +1,1 @@
+"""usage-collector: merges usage lines and what runtimes report themselves into one honest ledger."""
