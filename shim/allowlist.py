@@ -87,11 +87,13 @@ class Allowlist:
         for name in wanted:
             if name in self.self_reporting:
                 raise ConfigError(
-                    f"VM_USAGE_ALLOW names {name}, which keeps its own record: metering it too would count twice. Remove it."
+                    f"VM_USAGE_ALLOW names {name}, which keeps its own record: "
+                    "metering it too would count twice. Remove it."
                 )
             if name not in self.token_blind:
                 raise ConfigError(
-                    f"VM_USAGE_ALLOW names {name}, which is no token-blind runtime of the allowlist{_nearest(name, self.token_blind)}."
+                    f"VM_USAGE_ALLOW names {name}, which is no token-blind runtime of the allowlist"
+                    f"{_nearest(name, self.token_blind)}."
                 )
         return replace(self, metered=frozenset(wanted))
 
@@ -125,9 +127,7 @@ def parse(text: str, path: Path | None = None) -> Allowlist:
     lists = {section: dict(reader.runtimes(top.get(section), section)) for section in SECTIONS}
     for name in lists["token_blind"]:
         if name in lists["self_reporting"]:
-            raise reader.error(
-                reader.lines[name], name, "is in both lists; a call would count twice. Keep one"
-            )
+            raise reader.error(reader.lines[name], name, "is in both lists; a call would count twice. Keep one")
         if name in TOKEN_BEARING:
             raise reader.error(
                 reader.lines[name], name, "keeps its own record of tokens; it belongs under self_reporting"
@@ -149,9 +149,7 @@ class _File:
         except yaml.YAMLError as error:
             mark = getattr(error, "problem_mark", None)
             line = mark.line + 1 if mark else 1
-            raise ConfigError(
-                f"{self.name}:{line}: not valid YAML: {getattr(error, 'problem', error)}."
-            ) from error
+            raise ConfigError(f"{self.name}:{line}: not valid YAML: {getattr(error, 'problem', error)}.") from error
 
     def error(self, node: yaml.Node | None, key: str, problem: str) -> ConfigError:
         line = node.start_mark.line + 1 if node else 1
@@ -171,16 +169,17 @@ class _File:
     def scalar(self, node: yaml.Node, key: str) -> Any:
         if not isinstance(node, yaml.ScalarNode):
             raise self.error(node, key, "must be a single value")
-        return yaml.SafeLoader("").construct_object(node)  # type: ignore[no-untyped-call]
+        try:
+            return yaml.SafeLoader("").construct_object(node)
+        except yaml.YAMLError:
+            raise self.error(node, key, f"has a tag that is not allowed ({node.tag})") from None
 
     def runtimes(self, node: yaml.Node | None, section: str) -> Iterator[tuple[str, Runtime]]:
         if node is None or (isinstance(node, yaml.ScalarNode) and node.value in ("", "null", "~")):
             return
         for name, entry in self.mapping(node, section).items():
             if name not in RUNTIMES:
-                raise self.error(
-                    entry, name, f"is not a runtime this version knows{_nearest(name, RUNTIMES)}"
-                )
+                raise self.error(entry, name, f"is not a runtime this version knows{_nearest(name, RUNTIMES)}")
             self.lines.setdefault(name, entry)
             yield name, self.runtime(name, entry, SECTIONS[section])
 

@@ -166,8 +166,8 @@ def tier_or_none(value: object) -> str | None:
     return tier if tier in SERVICE_TIERS else None
 
 
-def encode(line: Line) -> bytes:
-    """The line as bytes, newline included.
+def encode(line: Line, line_id: str | None = None) -> bytes:
+    """The line as bytes, newline included; under ``line_id`` where one is given (the sink issues ids as it writes).
 
     Raises ``LineError('too_long')`` past ``MAX_LINE``: a field was not bounded by its maker.
     """
@@ -176,7 +176,7 @@ def encode(line: Line) -> bytes:
         orjson.dumps(
             {
                 "v": VERSION,
-                "id": line.id,
+                "id": line_id or line.id,
                 "ts": round(line.ts, 3),
                 "vm": line.vm,
                 "runtime": line.runtime,
@@ -224,7 +224,7 @@ def parse(data: bytes) -> dict[str, Any]:
     try:
         value = orjson.loads(data)
     except orjson.JSONDecodeError:
-        raise LineError("torn" if b"}" not in data[-3:] else "not_json") from None
+        raise LineError("torn" if _is_torn(data) else "not_json") from None
     if not isinstance(value, dict):
         raise LineError("not_json")
     return value
@@ -248,6 +248,12 @@ def from_object(value: dict[str, Any]) -> Line:
     known.setdefault("session", value["id"])
     known.setdefault("usage", "reported" if tokens.known else "missing")
     return Line(tokens=tokens, **known)
+
+
+def _is_torn(data: bytes) -> bool:
+    """A line that begins as ours and breaks off, or into which the next one was written after a power cut."""
+    text = data.strip()
+    return text.startswith(b"{") and (not text.endswith(b"}") or b'{"v":' in text[1:])
 
 
 def _is_count(value: object) -> bool:
