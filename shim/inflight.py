@@ -29,6 +29,7 @@ from typing import Final
 
 import orjson
 
+from shim.counters import Counters
 from shim.ids import Boot
 from shim.line import MAX_LINE
 
@@ -70,8 +71,9 @@ class Left:
 class Inflight:
     """The slots of this process. ``folder``: where their file is; ``None`` or unusable: plain memory."""
 
-    def __init__(self, folder: Path | None, boot: Boot) -> None:
+    def __init__(self, folder: Path | None, boot: Boot, counters: Counters) -> None:
         self._boot = boot
+        self._counters = counters
         self._fd = -1
         self.path: Path | None = None
         self.trouble: str | None = None
@@ -87,13 +89,19 @@ class Inflight:
         self._map = mmap.mmap(self._fd, size, flags=flags)
         self._free = list(range(FIRST_SLOTS - 1, -1, -1))
         self._slots = FIRST_SLOTS
-        self.used = 0
+        self._used = 0
+        self._held = 0
         self.name_boot()
 
     @property
     def durable(self) -> bool:
         """Whether the slots outlive the process."""
         return self._fd >= 0
+
+    @property
+    def calls(self) -> int:
+        """Calls in flight that have a slot; lines that wait are not counted."""
+        return self._used - self._held
 
     def begin(
         self,
@@ -122,17 +130,21 @@ class Inflight:
     def hold(self, slot: int, seq: int, data: bytes) -> int:
         """Keep an encoded line that has to wait in ``slot``, or in one taken for it; the slot it is in."""
         if slot < 0:
-            return self._take(LINE, seq, data)
-        self._store(slot, LINE, seq, data)
+            slot = self._take(LINE, seq, data)
+        else:
+            self._store(slot, LINE, seq, data)
+        self._held += slot >= 0
         return slot
 
     def end(self, slot: int) -> None:
         """Give a slot back: its line is written, or the call wants none. ``NO_SLOT`` and a free slot are ignored."""
         state_at = SLOTS_AT + slot * SLOT_SIZE + 2
-        if slot >= 0 and self._map[state_at] != FREE:
-            self._map[state_at] = FREE
-            self._free.append(slot)
-            self.used -= 1
+        if slot < 0 or self._map[state_at] == FREE:
+            return
+        self._held -= self._map[state_at] == LINE
+        self._map[state_at] = FREE
+        self._free.append(slot)
+        self._used -= 1
 
     def name_boot(self) -> None:
         """Write the header for the boot as it is now."""
@@ -148,18 +160,17 @@ class Inflight:
 
     def close(self) -> None:
         """Let go of the file; removed where nothing is left in it, else the next start takes it over."""
-        if self._fd >= 0 and self.path is not None and self.used == 0:
+        if self._fd >= 0 and self.path is not None and self._used == 0:
             self.path.unlink(missing_ok=True)
         self._map.close()
         self._forget_file()
 
     def _take(self, state: int, seq: int, payload: bytes) -> int:
-        if not self._free and not self._grow():
-            return NO_SLOT
-        if len(payload) > MAX_LINE:
+        if len(payload) > MAX_LINE or (not self._free and not self._grow()):
+            self._counters.untracked.add()
             return NO_SLOT
         slot = self._free.pop()
-        self.used += 1
+        self._used += 1
         self._store(slot, state, seq, payload)
         return slot
 
