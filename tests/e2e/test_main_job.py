@@ -1,4 +1,4 @@
-"""The main job as a user sees it: call, line, ledger, report and API, with the two refusals that must never be summed."""
+"""The main job as a user sees it: call, line, ledger, report and API, and the refusals that must never be summed."""
 
 from __future__ import annotations
 
