@@ -1,0 +1,123 @@
+"""The key, references and the VM's name."""
+
+from __future__ import annotations
+
+import multiprocessing
+import stat
+from pathlib import Path
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from shim import identity
+from shim.identity import existing_key, load_key, reference, vm_name
+from shim.line import NAME
+from shim.names import ConfigError
+
+KEY = bytes(range(32))
+MACHINE_ID = "0123456789abcdef0123456789abcdef"
+
+
+def mode(path: Path) -> int:
+    return stat.S_IMODE(path.stat().st_mode)
+
+
+@pytest.fixture(autouse=True)
+def no_readers_group(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(identity, "READERS_GROUP", "no-such-group-here")
+
+
+def test_the_key_is_made_once_and_for_its_owner_alone(tmp_path: Path) -> None:
+    key = load_key(tmp_path / "state")
+    assert len(key) == 32
+    assert load_key(tmp_path / "state") == key == existing_key(tmp_path / "state")
+    assert mode(tmp_path / "state" / identity.KEY_FILE) == 0o600
+    assert [path.name for path in (tmp_path / "state").iterdir()] == [identity.KEY_FILE]
+
+
+def test_a_reader_never_makes_a_key(tmp_path: Path) -> None:
+    assert existing_key(tmp_path) is None
+    assert list(tmp_path.iterdir()) == []
+
+
+def test_a_key_that_everyone_may_read_is_mended(tmp_path: Path) -> None:
+    load_key(tmp_path)
+    (tmp_path / identity.KEY_FILE).chmod(0o644)
+    load_key(tmp_path)
+    assert mode(tmp_path / identity.KEY_FILE) == 0o600
+
+
+def test_the_key_is_handed_to_the_readers_group_where_there_is_one(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    own_group = tmp_path.stat().st_gid
+    monkeypatch.setattr(identity, "_readers_group", lambda: own_group)
+    load_key(tmp_path)
+    assert mode(tmp_path / identity.KEY_FILE) == 0o640
+
+
+def test_a_key_of_another_length_is_refused(tmp_path: Path) -> None:
+    (tmp_path / identity.KEY_FILE).write_bytes(b"short")
+    with pytest.raises(ConfigError, match="32 bytes"):
+        load_key(tmp_path)
+
+
+def test_a_state_folder_that_cannot_be_made_is_refused(tmp_path: Path) -> None:
+    (tmp_path / "file").write_text("")
+    with pytest.raises(ConfigError, match="VM_USAGE_STATE"):
+        load_key(tmp_path / "file" / "state")
+
+
+def _load(folder: Path) -> bytes:
+    return load_key(folder)
+
+
+def test_processes_that_start_together_agree_on_one_key(tmp_path: Path) -> None:
+    with multiprocessing.get_context("fork").Pool(4) as pool:
+        keys = pool.map(_load, [tmp_path / "state"] * 8)
+    assert len(set(keys)) == 1
+
+
+@given(st.text(), st.text())
+def test_a_reference_is_a_name_and_tells_values_apart(one: str, other: str) -> None:
+    assert NAME.fullmatch(reference(KEY, "session", one))
+    assert (reference(KEY, "session", one) == reference(KEY, "session", other)) == (one == other)
+
+
+def test_references_differ_by_kind_and_by_key() -> None:
+    values = {reference(KEY, "session", "x"), reference(KEY, "response", "x"), reference(KEY[::-1], "session", "x")}
+    assert len(values) == 3
+    assert all(len(value) == 24 for value in values)
+
+
+def test_a_lone_surrogate_has_a_reference() -> None:
+    assert NAME.fullmatch(reference(KEY, "session", "\ud800"))
+
+
+def test_the_given_name_wins(tmp_path: Path) -> None:
+    assert vm_name({"VM_USAGE_VM": "build-7"}, tmp_path) == "build-7"
+
+
+@pytest.mark.parametrize("name", ["a b", "x" * 65, "a/b", "\n"])
+def test_a_name_that_a_line_cannot_hold_is_refused(name: str, tmp_path: Path) -> None:
+    with pytest.raises(ConfigError, match="VM_USAGE_VM"):
+        vm_name({"VM_USAGE_VM": name}, tmp_path)
+
+
+def test_the_machine_id_names_the_vm_and_is_never_shown(tmp_path: Path) -> None:
+    path = tmp_path / "machine-id"
+    path.write_text(MACHINE_ID + "\n")
+    name = vm_name({}, tmp_path, path)
+    assert name == vm_name({}, tmp_path / "elsewhere", path)
+    assert NAME.fullmatch(name)
+    assert not any(MACHINE_ID[i : i + 8] in name for i in range(25))
+
+
+@pytest.mark.parametrize("content", ["", "uninitialized\n"])
+def test_without_a_machine_id_a_random_name_is_kept(content: str, tmp_path: Path) -> None:
+    path = tmp_path / "machine-id"
+    path.write_text(content)
+    name = vm_name({}, tmp_path / "state", path)
+    assert vm_name({}, tmp_path / "state", path) == name
+    assert vm_name({}, tmp_path / "other", path) != name
