@@ -13,6 +13,7 @@ from dataclasses import dataclass, field
 from functools import cached_property
 from typing import Final
 
+from collector.honesty import join_caveats
 from shim.line import Tokens
 
 CLASSES: Final = ("input", "cache_read", "cache_write", "cache_write_1h", "output", "reasoning")
@@ -56,6 +57,30 @@ class Card:
                 found = rates
         return found
 
+    def charge(self, tokens: Tokens, grain: str = "call", usage: str = "reported") -> Charge:
+        """What this card makes of a record's tokens; ``grain`` and ``usage`` as in ``collector.record.Record``."""
+        fresh, read, write = tokens.input_tokens, tokens.cache_read_tokens, tokens.cache_write_tokens
+        whole = (fresh or 0) + (read or 0) + (write or 0)
+        rates, caveat = self._step(whole, grain)
+        pico = _input_cost(rates, tokens) + _output_cost(rates, tokens)
+        missing = _missing(rates, tokens, usage)
+        unsure = _unsure(rates, tokens)
+        if caveat or missing or unsure or self.caveat:
+            caveat = join_caveats((self.caveat, caveat, *missing, *unsure))
+        if missing and pico == 0:
+            return Charge(None, False, caveat)  # what is priced of it costs nothing: no figure, least of all a zero
+        if rates.request and grain == "call":
+            pico += rates.request
+        return Charge(pico, not missing, caveat)
+
+    def _step(self, whole_input: int, grain: str) -> tuple[Rates, str | None]:
+        """The rates for a record, and ``tier_unknown`` where it sums requests whose sizes decide the price."""
+        if grain == "call":
+            return self.rates(whole_input), None
+        base = self.steps[0][1]
+        depends = base.request or (len(self.steps) > 1 and whole_input > self.steps[1][0])
+        return base, "tier_unknown" if depends else None
+
     @cached_property
     def data(self) -> str:
         """The rates as canonical JSON, to be kept beside the records that were priced with them."""
@@ -94,3 +119,68 @@ def bad(tokens: Tokens) -> bool:
         count is not None and not 0 <= count <= MAX_PLAUSIBLE_TOKENS
         for count in (tokens.input_tokens, tokens.cache_read_tokens, tokens.cache_write_tokens, tokens.output_tokens)
     )
+
+
+def _input_cost(rates: Rates, tokens: Tokens) -> int:
+    fresh_rate = rates.input or 0
+    pico = (tokens.input_tokens or 0) * fresh_rate
+    if read := tokens.cache_read_tokens:
+        pico += read * (fresh_rate if rates.cache_read is None else rates.cache_read)
+    if write := tokens.cache_write_tokens:
+        write_rate = fresh_rate if rates.cache_write is None else rates.cache_write
+        hour = tokens.cache_write_1h_tokens or 0
+        pico += (write - hour) * write_rate + hour * (rates.cache_write_1h or 0)
+    return pico
+
+
+def _output_cost(rates: Rates, tokens: Tokens) -> int:
+    output_rate, output = rates.output or 0, tokens.output_tokens or 0
+    if rates.reasoning is None or not tokens.reasoning_tokens:
+        return output * output_rate
+    reasoning = tokens.reasoning_tokens
+    return (output - reasoning) * output_rate + reasoning * rates.reasoning
+
+
+def _missing(rates: Rates, tokens: Tokens, usage: str) -> list[str]:
+    """Why the figure is not the whole cost. A class that the list does not charge for is not missed."""
+    found = []
+    if (
+        usage != "reported"
+        or (tokens.input_tokens is None and rates.input is not None)
+        or (tokens.output_tokens is None and rates.output is not None)
+    ):
+        found.append("usage_partial")
+    if tokens.cache_write_1h_tokens and rates.cache_write_1h is None:
+        found.append("no_1h_rate")
+    if (tokens.output_tokens and rates.output is None) or (
+        rates.input is None
+        and (
+            tokens.input_tokens
+            or (tokens.cache_read_tokens and rates.cache_read is None)
+            or (tokens.cache_write_tokens and rates.cache_write is None)
+        )
+    ):
+        found.append("no_rate")
+    return found
+
+
+def _unsure(rates: Rates, tokens: Tokens) -> list[str]:
+    """What could be off about a figure that is whole. An unknown split matters only where the prices differ."""
+    found = []
+    if (
+        (tokens.cache_read_tokens is None and rates.cache_read not in (None, rates.input))
+        or (tokens.cache_write_tokens is None and rates.cache_write not in (None, rates.input))
+        or (
+            tokens.cache_write_tokens
+            and tokens.cache_write_1h_tokens is None
+            and rates.cache_write_1h not in (None, rates.cache_write)
+        )
+    ):
+        found.append("cache_split_unknown")
+    if tokens.output_tokens and tokens.reasoning_tokens is None and rates.reasoning not in (None, rates.output):
+        found.append("reasoning_split_unknown")
+    if (tokens.cache_read_tokens and rates.cache_read is None) or (
+        tokens.cache_write_tokens and rates.cache_write is None
+    ):
+        found.append("no_cache_rate")
+    return found
