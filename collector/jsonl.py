@@ -1,0 +1,143 @@
+"""Files that other programs append to, read from where the last pass ended, in bounded memory.
+
+What is true here: a store belongs to someone else and may hold anything. A file is opened without following a link and
+without waiting (a FIFO, a device and a link are refused), read in blocks of whole lines, and a last line without its
+newline waits for the next pass. A line longer than ``MAX_LINE`` is dropped and counted, never held. The position names
+the inode, so a file that was replaced or has shrunk is read from its start. Nothing here keeps a line's text.
+"""
+
+from __future__ import annotations
+
+import os
+import stat
+from collections import Counter
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any, Final
+
+import orjson
+
+from collector.runtimes import SourceError
+
+BLOCK: Final = 4 << 20
+MAX_LINE: Final = 32 << 20
+MAX_DOCUMENT: Final = 256 << 20
+
+
+def open_file(path: Path) -> int:
+    """A read-only descriptor of a regular file.
+
+    Raises ``SourceError`` for anything else (link, FIFO, device, folder) and for what the system refuses.
+    """
+    try:
+        fd = os.open(path, os.O_RDONLY | os.O_NOFOLLOW | os.O_NONBLOCK | os.O_CLOEXEC)
+    except OSError as error:
+        raise SourceError(path, error.strerror or "cannot be opened") from error
+    if not stat.S_ISREG(os.fstat(fd).st_mode):
+        os.close(fd)
+        raise SourceError(path, "not a regular file")
+    return fd
+
+
+def document(path: Path) -> bytes:
+    """The whole of a file of at most ``MAX_DOCUMENT`` bytes. Raises ``SourceError``."""
+    fd = open_file(path)
+    try:
+        if os.fstat(fd).st_size > MAX_DOCUMENT:
+            raise SourceError(path, "larger than a document can be")
+        with os.fdopen(os.dup(fd), "rb") as file:
+            return file.read(MAX_DOCUMENT)
+    except OSError as error:
+        raise SourceError(path, error.strerror or "cannot be read") from error
+    finally:
+        os.close(fd)
+
+
+def parse(data: bytes) -> dict[str, Any] | None:
+    """A JSON object, or ``None`` for text that is not one (too deep, not UTF-8, torn, another type)."""
+    try:
+        value = orjson.loads(data)
+    except orjson.JSONDecodeError:
+        return None
+    return value if isinstance(value, dict) else None
+
+
+def json_document(path: Path) -> dict[str, Any] | None:
+    """A file that is one JSON object; ``None`` where it is absent, refused or something else."""
+    try:
+        return parse(document(path))
+    except SourceError:
+        return None
+
+
+class LineFile:
+    """The lines of one growing file from a saved position on.
+
+    ``blocks`` yields bytes that end with a newline; between two of them ``position`` is what the next pass starts from
+    (JSON-able). ``skipped`` counts lines that were too long.
+    """
+
+    def __init__(self, path: Path, position: object = None) -> None:
+        self.path = path
+        self.skipped: Counter[str] = Counter()
+        self.inode = 0
+        self.offset = 0
+        if isinstance(position, list) and len(position) == 2 and all(type(n) is int for n in position):
+            self.inode, self.offset = position
+
+    @property
+    def position(self) -> list[int]:
+        """Inode and offset in bytes of the first line that was not read."""
+        return [self.inode, self.offset]
+
+    def blocks(self, size: int = BLOCK) -> Iterator[bytes]:
+        """Blocks of whole lines, about ``size`` bytes each. Raises ``SourceError``."""
+        fd = open_file(self.path)
+        try:
+            self._rewind_if_replaced(os.fstat(fd))
+            yield from self._whole_lines(fd, size)
+        except OSError as error:
+            raise SourceError(self.path, error.strerror or "cannot be read") from error
+        finally:
+            os.close(fd)
+
+    def _rewind_if_replaced(self, status: os.stat_result) -> None:
+        if status.st_ino != self.inode or status.st_size < self.offset:
+            self.inode, self.offset = status.st_ino, 0
+
+    def _whole_lines(self, fd: int, size: int) -> Iterator[bytes]:
+        held = b""
+        at = self.offset
+        too_long = False
+        while data := os.pread(fd, size, at):
+            at += len(data)
+            cut = data.rfind(b"\n") + 1
+            if not cut:
+                held = b"" if too_long else held + data
+                too_long = too_long or len(held) > MAX_LINE
+                continue
+            if too_long:
+                # The rest of a line that was given up: what follows its newline is sound again.
+                end = data.find(b"\n") + 1
+                held, data, cut, too_long = b"", data[end:], cut - end, False
+                self.skipped["too_long"] += 1
+            block, held = held + data[:cut], data[cut:]
+            self.offset = at - len(held)
+            if block:
+                yield block
+
+
+def lines(block: bytes) -> Iterator[bytes]:
+    """Every line of a block, without its newline."""
+    return iter(block.splitlines())
+
+
+def lines_with(block: bytes, needle: bytes) -> Iterator[bytes]:
+    """The lines of a block in which ``needle`` occurs; the others are never touched one by one."""
+    end = 0
+    at = block.find(needle)
+    while at >= 0:
+        start = block.rfind(b"\n", end, at) + 1 or end
+        end = block.find(b"\n", at)
+        yield block[start:end]
+        at = block.find(needle, end)
