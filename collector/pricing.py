@@ -55,9 +55,11 @@ class Row(Protocol):
 
 
 class PriceList(Protocol):
-    """The price book. ``version`` is kept with every record priced by it."""
+    """The price book."""
 
-    version: str
+    @property
+    def version(self) -> str:
+        """Name and version, kept with every record priced by it."""
 
     def find(self, provider: str, model: str, tier: str | None) -> Row | None:
         """The row of a model at a provider (ids of the book) in a served tier, ``None`` if there is none."""
