@@ -89,7 +89,7 @@ class Inflight:
         self._map = mmap.mmap(self._fd, size, flags=flags)
         self._free = list(range(FIRST_SLOTS - 1, -1, -1))
         self._slots = FIRST_SLOTS
-        self._used = 0
+        self.used = 0
         self._held = 0
         self.name_boot()
 
@@ -101,7 +101,7 @@ class Inflight:
     @property
     def calls(self) -> int:
         """Calls in flight that have a slot; lines that wait are not counted."""
-        return self._used - self._held
+        return self.used - self._held
 
     def begin(
         self,
@@ -144,7 +144,7 @@ class Inflight:
         self._held -= self._map[state_at] == LINE
         self._map[state_at] = FREE
         self._free.append(slot)
-        self._used -= 1
+        self.used -= 1
 
     def name_boot(self) -> None:
         """Write the header for the boot as it is now."""
@@ -160,7 +160,7 @@ class Inflight:
 
     def close(self) -> None:
         """Let go of the file; removed where nothing is left in it, else the next start takes it over."""
-        if self._fd >= 0 and self.path is not None and self._used == 0:
+        if self._fd >= 0 and self.path is not None and self.used == 0:
             self.path.unlink(missing_ok=True)
         self._map.close()
         self._forget_file()
@@ -170,7 +170,7 @@ class Inflight:
             self._counters.untracked.add()
             return NO_SLOT
         slot = self._free.pop()
-        self._used += 1
+        self.used += 1
         self._store(slot, state, seq, payload)
         return slot
 

@@ -91,16 +91,16 @@ class Sink:
 
     def put(self, data: bytes, seq: int, slot: int = NO_SLOT) -> None:
         """Write an encoded line that has its id already."""
+        if self._spool:
+            self.flush()
         if not self._spool and self._put(data):
             self._written(slot)
-            return
-        if len(self._spool) >= self._spool_lines or self._spooled_bytes + len(data) > self._spool_bytes:
+        elif len(self._spool) >= self._spool_lines or self._spooled_bytes + len(data) > self._spool_bytes:
             self._drop(slot, "spool_full")
         else:
             self._spool.append((data, self._inflight.hold(slot, seq, data)))
             self._spooled_bytes += len(data)
             self._counters.lines_spooled.add()
-        self.flush()
 
     def flush(self, limit: int = FLUSH_LINES) -> int:
         """Write up to ``limit`` waiting lines in order, until one fails; how many still wait."""
