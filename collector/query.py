@@ -18,6 +18,7 @@ from collector.honesty import Counts, agree, combine, join_caveats
 from collector.ledger import Entry, Group, Ledger, SessionHead
 from collector.money import to_usd
 from collector.rows import (
+    BreakdownRow,
     CallRow,
     DayRow,
     Filter,
@@ -79,6 +80,14 @@ class Query:
         found = _by_key(self.ledger.groups(("day",), where))
         days = sorted(found, key=lambda key: -(2**62) if key[0] is None else key[0])
         return [DayRow(day=_day(key[0]), **sums(found[key])) for key in days]
+
+    def breakdown(self, by: str, where: Filter = ALL_RECORDS) -> list[BreakdownRow]:
+        """One row per local day and ``runtime`` or ``model`` (``by``), oldest first."""
+        found = _by_key(self.ledger.groups(("day", by), where))
+        keys = sorted(found, key=lambda key: (-(2**62) if key[0] is None else key[0], key[1] or ""))
+        names = [{"runtime": None, "model": None} | {by: key[1]} for key in keys]
+        rows = zip(keys, names, strict=True)
+        return [BreakdownRow(day=_day(key[0]), **name, **sums(found[key])) for key, name in rows]
 
     def models(self, where: Filter = ALL_RECORDS) -> list[ModelRow]:
         """One row per model, the costliest first."""

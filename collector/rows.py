@@ -74,6 +74,14 @@ class DayRow(Sums):
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
+class BreakdownRow(DayRow):
+    """One local day of one runtime or one model; the other of the two is ``None``."""
+
+    runtime: str | None
+    model: str | None
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
 class ModelRow(Sums):
     """One model; ``None`` gathers calls whose model is not known."""
 

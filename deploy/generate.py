@@ -11,12 +11,11 @@ import sys
 from collections.abc import Callable, Iterable, Sequence
 from pathlib import Path
 
-ROOT = Path(__file__).parent.parent
-sys.path.insert(0, str(ROOT))
+from collector.honesty import BASES, CAVEATS, STATES
+from collector.runtimes.table import FACTS
+from shim.names import SETTINGS, Setting
 
-from collector.honesty import BASES, CAVEATS, STATES  # noqa: E402
-from collector.runtimes.table import FACTS  # noqa: E402
-from shim.names import SETTINGS, Setting  # noqa: E402
+ROOT = Path(__file__).parent.parent
 
 DEFAULTS = {
     "usage-shim": ("shim", "the shim (usage-shim.service)"),
@@ -90,7 +89,7 @@ def wanted() -> dict[Path, str]:
     readme = (ROOT / "README.md").read_text()
     for name, block in BLOCKS.items():
         pattern = re.compile(rf"(<!-- {name} -->\n).*?(<!-- /{name} -->)", re.S)
-        readme = pattern.sub(lambda found, text=block(): f"{found[1]}{text}\n{found[2]}", readme)
+        readme = pattern.sub(rf"\g<1>{re.escape(block())}\n\g<2>", readme)
     files = {ROOT / "README.md": readme}
     for file, (reader, title) in DEFAULTS.items():
         chosen = [s for s in SETTINGS if reader in s.read_by.split()]

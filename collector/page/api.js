@@ -1,6 +1,11 @@
 // The page's only way to data: GET of the collector's own API, with the answer kept until it changes (ETag).
 
 const kept = new Map();
+const TOKEN = "vm-usage-token";
+
+/** Off loopback readers need the API's token; it is kept for this tab alone. */
+export class TokenNeeded extends Error {}
+export const useToken = (token) => sessionStorage.setItem(TOKEN, token);
 
 /** The answer of one endpoint and whether it is new since the last time. Throws an Error that says what to do. */
 export async function get(path, parameters = {}) {
@@ -9,15 +14,20 @@ export async function get(path, parameters = {}) {
   const known = kept.get(url);
   let answer;
   try {
-    answer = await fetch(url, { headers: known ? { "If-None-Match": known.etag } : {}, cache: "no-store" });
+    answer = await fetch(url, { headers: headers(known), cache: "no-store" });
   } catch {
     throw new Error("The collector does not answer. Look at it with: systemctl status usage-collector");
   }
   if (answer.status === 304) return { ...known.body, changed: false };
-  if (answer.status === 401) throw new Error("This API needs a token: open the page on the VM itself, over loopback.");
+  if (answer.status === 401) throw new TokenNeeded("This API needs its token.");
   const body = await answer.json().catch(() => ({}));
   if (!answer.ok) throw new Error(body.error?.message ?? body.error ?? `The collector answered ${answer.status} for ${path}.`);
   kept.set(url, { etag: answer.headers.get("ETag"), body });
   if (kept.size > 200) kept.delete(kept.keys().next().value);
   return { ...body, changed: true };
+}
+
+function headers(known) {
+  const token = sessionStorage.getItem(TOKEN);
+  return { ...(known && { "If-None-Match": known.etag }), ...(token && { Authorization: `Bearer ${token}` }) };
 }

@@ -1,7 +1,7 @@
 // The page: asks the API, fills cards, chart and tables, and asks again every few seconds. State lives in the address,
 // so that a reload or a link shows the same.
 
-import { get } from "./api.js";
+import { TokenNeeded, get, useToken } from "./api.js";
 import { cost, explainBadges, learn } from "./badge.js";
 import { Chart, stack } from "./chart.js";
 import { Table, element } from "./table.js";
@@ -163,6 +163,7 @@ async function refresh() {
   const where = { window: chosen.window, runtime: chosen.runtime, model: chosen.model, vm: chosen.vm };
   const by = chosen.by === "class" ? undefined : chosen.by;
   try {
+    learn(await get("states"));
     const [summary, days, models, runtimes, sessions, vms, refused, gaps, sources, everyModel, everyRuntime] = await Promise.all([
       get("summary", { runtime: chosen.runtime, model: chosen.model, vm: chosen.vm }),
       get("aggregates", { ...where, by }),
@@ -176,7 +177,7 @@ async function refresh() {
       get("models", {}),
       get("runtimes", {}),
     ]);
-    $("problem").hidden = true;
+    $("problem").hidden = $("token").hidden = true;
     fillOptions("model", everyModel.rows.map((row) => row.model));
     fillOptions("runtime", everyRuntime.rows.map((row) => row.runtime));
     fillOptions("vm", vms.rows.map((row) => row.vm));
@@ -197,10 +198,15 @@ async function refresh() {
     if (sessions.changed) fillSessions(sessions);
     $("freshness").textContent = `Updated ${new Date().toLocaleTimeString()}`;
   } catch (error) {
-    $("problem").hidden = false;
-    $("problem").textContent = error.message;
-    $("freshness").textContent = "Not up to date";
+    fail(error);
   }
+}
+
+function fail(error) {
+  $("token").hidden = !(error instanceof TokenNeeded);
+  $("problem").hidden = false;
+  $("problem").textContent = error.message;
+  $("freshness").textContent = "Not up to date";
 }
 
 function turnPage(to) {
@@ -221,6 +227,11 @@ function listen() {
     });
     $(form).addEventListener("submit", (event) => event.preventDefault());
   }
+  $("token").addEventListener("submit", (event) => {
+    event.preventDefault();
+    useToken($("token").elements.token.value);
+    update();
+  });
   $("first-page").addEventListener("click", () => turnPage(0));
   $("previous-page").addEventListener("click", () => turnPage(pages.at - 1));
   $("next-page").addEventListener("click", () => turnPage(pages.at + 1));
@@ -241,12 +252,6 @@ async function start() {
   recall();
   listen();
   explainBadges($("why"));
-  try {
-    learn(await get("states"));
-  } catch (error) {
-    $("problem").hidden = false;
-    $("problem").textContent = error.message;
-  }
   await update();
   document.body.dataset.ready = "yes";
   setInterval(() => document.hidden || update(), EVERY);

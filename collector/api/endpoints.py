@@ -1,0 +1,119 @@
+"""What can be asked: one table of endpoints, each a function of the query layer and its parameters."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass
+from typing import Any, Final
+
+from collector import honesty
+from collector.api.parameters import ParameterError, filter_of, page_of
+from collector.query import Query
+from collector.rows import (
+    DayRow,
+    GapRow,
+    ModelRow,
+    QuarantineRow,
+    RefusedRow,
+    RuntimeRow,
+    SessionRow,
+    SourceRow,
+    SummaryRow,
+    VmRow,
+    as_json,
+)
+
+PREFIX: Final = "/api/local/"
+WINDOWED: Final = ("window", "since", "until", "runtime", "model", "vm")
+Values = dict[str, Any]
+Body = dict[str, Any]
+
+
+@dataclass(frozen=True, slots=True)
+class Endpoint:
+    """One URL below ``PREFIX``: what it answers, with which parameters, and the class of its rows for the document."""
+
+    name: str
+    help: str
+    parameters: tuple[str, ...]
+    row: type | None
+    answer: Callable[[Query, Values], Body]
+
+
+def _rows(found: Any) -> Body:
+    return {"rows": [as_json(row) for row in found]}
+
+
+def _aggregates(query: Query, values: Values) -> Body:
+    where = filter_of(values, query.window)
+    return _rows(query.breakdown(values["by"], where) if "by" in values else query.aggregates(where))
+
+
+def _sessions(query: Query, values: Values) -> Body:
+    try:
+        found = query.sessions(filter_of(values, query.window), page_of(values))
+    except ValueError as error:
+        raise ParameterError("cursor", str(error)) from None
+    return {**_rows(found.rows), "next_cursor": found.next_cursor}
+
+
+def _session(query: Query, values: Values) -> Body:
+    if "session_id" not in values:
+        raise ParameterError("session_id", "session_id is needed")
+    details = query.session(values["session_id"], values.get("vm"), values.get("runtime"))
+    return {
+        "rows": [
+            {**as_json(detail.session), "records": [as_json(call) for call in detail.calls], "more": detail.more}
+            for detail in details
+        ]
+    }
+
+
+def _summary(query: Query, values: Values) -> Body:
+    return _rows(query.summary(where=filter_of(values, query.window)))
+
+
+def _states(query: Query, values: Values) -> Body:
+    """The texts behind every status, source, basis and caveat: the page shows them as they are."""
+    return {
+        "states": {
+            state.name: {"when": state.when, "promise": state.promise, "badge": state.badge} for state in honesty.STATES
+        },
+        "sources": honesty.SOURCES,
+        "bases": honesty.BASES,
+        "caveats": honesty.CAVEATS,
+        "reasons": honesty.REASONS,
+    }
+
+
+ENDPOINTS: Final[Mapping[str, Endpoint]] = {
+    endpoint.name: endpoint
+    for endpoint in (
+        Endpoint("aggregates", "Sums per local day, oldest first.", (*WINDOWED, "by"), DayRow, _aggregates),
+        Endpoint(
+            "models", "Sums per model, the costliest first.", WINDOWED, ModelRow,
+            lambda query, values: _rows(query.models(filter_of(values, query.window))),
+        ),
+        Endpoint(
+            "runtimes", "Sums per runtime, the costliest first.", WINDOWED, RuntimeRow,
+            lambda query, values: _rows(query.runtimes(filter_of(values, query.window))),
+        ),
+        Endpoint(
+            "sessions", "Sessions, a page at a time.", (*WINDOWED, "limit", "cursor", "sort"), SessionRow, _sessions
+        ),
+        Endpoint("session", "One session with its records.", ("session_id", "vm", "runtime"), SessionRow, _session),
+        Endpoint("summary", "Sums of every named window.", ("runtime", "model", "vm"), SummaryRow, _summary),
+        Endpoint(
+            "vms", "Sums per VM.", WINDOWED, VmRow,
+            lambda query, values: _rows(query.vms(filter_of(values, query.window))),
+        ),
+        Endpoint("refused", "What was refused, and why.", (), RefusedRow, lambda query, _: _rows(query.refused())),
+        Endpoint("gaps", "Usage lines that never arrived.", (), GapRow, lambda query, _: _rows(query.gaps())),
+        Endpoint("sources", "What is read, and how it went.", (), SourceRow, lambda query, _: _rows(query.sources())),
+        Endpoint(
+            "quarantine", "Lines that are no usage lines, newest first.", ("limit",), QuarantineRow,
+            lambda query, values: _rows(query.quarantine(values.get("limit", 100))),
+        ),
+        Endpoint("states", "What each cost_status, basis and caveat means.", (), None, _states),
+    )
+}  # fmt: skip
