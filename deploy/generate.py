@@ -11,8 +11,9 @@ import sys
 from collections.abc import Callable, Iterable, Sequence
 from pathlib import Path
 
-from collector.honesty import BASES, CAVEATS, STATES
 from collector.runtimes.table import FACTS
+
+from collector.honesty import BASES, CAVEATS, STATES
 from shim.names import SETTINGS, Setting
 
 ROOT = Path(__file__).parent.parent
