@@ -106,7 +106,7 @@ class Pricer:
             return _by_vendor(record, record.vendor_pico, record.vendor_basis or "billed", record.caveat)
         if record.acu_micro is not None:
             return self._by_acu(record, record.acu_micro)
-        if not record.tokens.known and record.outcome in UNBILLED_OUTCOMES:
+        if record.outcome in UNBILLED_OUTCOMES and not record.tokens.known:
             return _unpriced(record, "not_billed", counted=False)
         choice = self._choice(record, upstream)
         if choice.own is not None and (card := choice.own.at(record.ts)) is not None:
@@ -161,8 +161,6 @@ def _by_vendor(record: Record, pico: int, basis: str, caveat: str | None) -> Pri
 
 
 def _by_card(record: Record, card: Card, caveat: str | None) -> Priced:
-    if not record.tokens.known:
-        return _unpriced(record, "no_usage")
     if bad(record.tokens):
         return _unpriced(record, "bad_usage")
     charge = card.charge(record.tokens, record.grain, record.usage)

@@ -109,16 +109,11 @@ class Charge:
 
 def bad(tokens: Tokens) -> bool:
     """Whether the counts cannot be those of one record: a subset above its whole, or an absurd number."""
-    for part, whole in (
-        (tokens.cache_write_1h_tokens, tokens.cache_write_tokens),
-        (tokens.reasoning_tokens, tokens.output_tokens),
-    ):
-        if part and (whole is None or part > whole):
-            return True
-    return any(
-        count is not None and not 0 <= count <= MAX_PLAUSIBLE_TOKENS
-        for count in (tokens.input_tokens, tokens.cache_read_tokens, tokens.cache_write_tokens, tokens.output_tokens)
-    )
+    read, write, output = tokens.cache_read_tokens or 0, tokens.cache_write_tokens or 0, tokens.output_tokens or 0
+    fresh, hour, reasoning = tokens.input_tokens or 0, tokens.cache_write_1h_tokens or 0, tokens.reasoning_tokens or 0
+    if hour > write or reasoning > output:
+        return True
+    return min(fresh, read, write, hour, output, reasoning) < 0 or fresh + read + write + output > MAX_PLAUSIBLE_TOKENS
 
 
 def _input_cost(rates: Rates, tokens: Tokens) -> int:
