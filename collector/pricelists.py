@@ -2,30 +2,22 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
 from decimal import Decimal, InvalidOperation
-from pathlib import Path
-from typing import Final
 
 from collector.book import Book
 from collector.override import load
 from collector.pricing import Pricer
-from shim.names import ConfigError, upstream_urls
+from collector.settings import Settings
+from shim.names import ConfigError
 from shim.places import ETC
 
-PRICES: Final = ETC / "prices.yaml"
 
-
-def pricer(settings: Mapping[str, str]) -> Pricer:
-    """A pricer for resolved ``VM_USAGE_*`` settings.
-
-    Raises ``ConfigError`` for a price file or a rate that cannot be used.
-    """
-    prices = settings.get("VM_USAGE_PRICES")
-    overrides = load(Path(prices) if prices else PRICES)
-    if prices and overrides is None:
-        raise ConfigError(f"VM_USAGE_PRICES: there is no file {prices}; correct the path or unset it.")
-    return Pricer(Book(), overrides, acu_rate(settings.get("VM_USAGE_ACU_USD")), upstream_urls(settings))
+def pricer(settings: Settings) -> Pricer:
+    """The pricer for these settings. Raises ``ConfigError`` for a price file or a rate that cannot be used."""
+    overrides = load(settings.prices)
+    if overrides is None and settings.prices != ETC / "prices.yaml":
+        raise ConfigError(f"VM_USAGE_PRICES: there is no file {settings.prices}; correct the path or unset it.")
+    return Pricer(Book(), overrides, acu_rate(settings.acu_usd), settings.upstream_urls)
 
 
 def acu_rate(text: str | None) -> Decimal | None:

@@ -48,6 +48,7 @@ PROVIDERS: Final[Mapping[str, str | None]] = MappingProxyType(
         "moonshotai": "moonshotai",
         "moonshot-ai": "moonshotai",
         "moonshotai-cn": "moonshotai",
+        "moonshot-intl": "moonshotai",
         "kimi": "moonshotai",
         "kimi-api": "moonshotai",
         "xai": "x-ai",
@@ -65,6 +66,7 @@ PROVIDERS: Final[Mapping[str, str | None]] = MappingProxyType(
         "zhipu": "zhipuai",
         "zhipuai": "zhipuai",
         "minimax": "minimax",
+        "minimax-intl": "minimax",
         "novita": "novita",
         "baseten": "baseten",
         "databricks": "databricks",
@@ -84,7 +86,11 @@ PROVIDERS: Final[Mapping[str, str | None]] = MappingProxyType(
         "opencode": None,
         "cline": None,
         "litellm": None,
+        "code-assist": None,
         "dashscope": None,
+        "dashscope-intl": None,
+        "dashscope-us": None,
+        "alibaba-coding": None,
         "alibaba": None,
         "qwen": None,
         "qwen-oauth": None,
@@ -141,6 +147,9 @@ PLATFORMS: Final[Mapping[str, str | None]] = MappingProxyType({"cursor": None, "
 LOCAL_UPSTREAMS: Final = frozenset({"ollama", "vllm", "lmstudio", "llama-cpp", "llamacpp"})
 # Ollama forwards these to its paid service although the daemon is local. https://docs.ollama.com/cloud
 _CLOUD: Final = re.compile(r"[:-]cloud$")
+# Makers whose models nobody can host, but for these open weights: behind a local name they mean a gateway.
+_HOSTED_MAKERS: Final = frozenset({"anthropic", "openai", "google", "x-ai"})
+_OPEN_WEIGHTS: Final = re.compile(r"gpt-oss|grok-[12]\b")
 
 
 @dataclass(frozen=True, slots=True)
@@ -177,7 +186,7 @@ def is_local(upstream: str | None, model: str | None, upstream_urls: Mapping[str
 
     A known local server without a configured URL stands on its own loopback default.
     """
-    if upstream is None or upstream not in LOCAL_UPSTREAMS or is_cloud(model):
+    if upstream is None or upstream not in LOCAL_UPSTREAMS or is_cloud(model) or _is_sold(model):
         return False
     url = upstream_urls.get(upstream)
     return url is None or is_loopback(url)
@@ -186,6 +195,12 @@ def is_local(upstream: str | None, model: str | None, upstream_urls: Mapping[str
 def is_cloud(model: str | None) -> bool:
     """Whether a local server only forwards this model to a paid service (``…:cloud``)."""
     return model is not None and _CLOUD.search(model.lower()) is not None
+
+
+def _is_sold(model: str | None) -> bool:
+    if model is None:
+        return False
+    return maker_of(model) in _HOSTED_MAKERS and _OPEN_WEIGHTS.match(model.lower()) is None
 
 
 def is_loopback(url: str) -> bool:

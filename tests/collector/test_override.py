@@ -7,6 +7,7 @@ import pytest
 from collector.override import load, parse
 from collector.pricelists import pricer
 from collector.pricing import Pricer
+from collector.settings import Settings
 from shim.names import ConfigError
 from tests.collector.priced import BOOK, at, line, tokens, usd, vendor
 
@@ -21,6 +22,11 @@ def refusal(text: str) -> str:
     with pytest.raises(ConfigError) as caught:
         parse(text.encode(), "prices.yaml")
     return str(caught.value)
+
+
+def made_by(folder, file, **settings) -> Pricer:
+    own = {"VM_USAGE_PRICES": str(file), "VM_USAGE_STATE": str(folder), "VM_USAGE_VM": "vm1", **settings}
+    return pricer(Settings.from_env(own))
 
 
 DATED = """
@@ -123,11 +129,11 @@ def test_the_example_is_a_valid_file():
 def test_no_file_is_no_prices_but_a_named_one_must_exist(tmp_path):
     assert load(tmp_path / "none.yaml") is None
     with pytest.raises(ConfigError, match="VM_USAGE_PRICES"):
-        pricer({"VM_USAGE_PRICES": str(tmp_path / "none.yaml")})
+        made_by(tmp_path, tmp_path / "none.yaml")
 
 
-def test_the_settings_make_a_pricer():
-    made = pricer({"VM_USAGE_PRICES": str(EXAMPLE), "VM_USAGE_ACU_USD": "2.25"})
+def test_the_settings_make_a_pricer(tmp_path):
+    made = made_by(tmp_path, EXAMPLE, VM_USAGE_ACU_USD="2.25")
     assert vendor("opencode", "acme-large-2", provider="acme", pricer=made).cost_pico == usd("0.5", 1000) + usd(
         "1.5", 100
     )
@@ -135,6 +141,6 @@ def test_the_settings_make_a_pricer():
 
 
 @pytest.mark.parametrize("rate", ["two", "-1", "nan"])
-def test_an_acu_rate_that_is_no_price_is_refused(rate):
+def test_an_acu_rate_that_is_no_price_is_refused(rate, tmp_path):
     with pytest.raises(ConfigError, match="VM_USAGE_ACU_USD"):
-        pricer({"VM_USAGE_PRICES": str(EXAMPLE), "VM_USAGE_ACU_USD": rate})
+        made_by(tmp_path, EXAMPLE, VM_USAGE_ACU_USD=rate)

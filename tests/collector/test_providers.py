@@ -2,7 +2,17 @@
 
 import pytest
 
-from collector.providers import FAMILIES, PROVIDERS, RUNTIME_PROVIDERS, is_loopback, maker_of, provider_of
+from collector.providers import (
+    FAMILIES,
+    LOCAL_UPSTREAMS,
+    PROVIDERS,
+    RUNTIME_PROVIDERS,
+    is_local,
+    is_loopback,
+    maker_of,
+    provider_of,
+)
+from shim.upstreams import BASES, NEEDS_ADDRESS
 from tests.collector.priced import BOOK, tokens, vendor
 
 
@@ -84,3 +94,21 @@ def test_makers(model, maker):
 )
 def test_loopback_is_an_address_and_not_a_text(url, local):
     assert is_loopback(url) is local
+
+
+def test_every_upstream_of_the_shim_has_its_place_in_the_tables():
+    assert {*BASES, *NEEDS_ADDRESS} <= {*PROVIDERS, *LOCAL_UPSTREAMS}
+
+
+@pytest.mark.parametrize(
+    ("model", "local"),
+    [
+        ("qwen3:8b", True),
+        ("gpt-oss:20b", True),
+        ("gpt-oss:120b-cloud", False),
+        ("claude-sonnet-4-5", False),
+        (None, True),
+    ],
+)
+def test_what_cannot_be_hosted_here_is_not_local(model, local):
+    assert is_local("vllm", model, {}) is local
