@@ -1,0 +1,1 @@
+"""The damage done for real: processes, signals, full disks and sockets."""
