@@ -1,0 +1,121 @@
+"""The ledger for agents: four read-only MCP tools over the query layer, spoken on standard input and output.
+
+An agent gets the same numbers as a person, to the last digit, with the sentences that say what each is worth, so that
+it cannot report an unknown cost as zero. Needs the ``mcp`` extra.
+"""
+
+from __future__ import annotations
+
+from typing import Any, Final
+
+from mcp.server import MCPServer
+
+from collector import honesty, windows
+from collector.query import Query
+from collector.rows import Filter, Page, Sums, as_json
+from shim import __version__
+
+INSTRUCTIONS: Final = (
+    "Token usage and cost of the agent runtimes on this VM or fleet. cost_usd null means unknown: say so, never 0. "
+    "With unknown_calls above 0 the figure is a lower bound. Days are local days of the ledger's time zone."
+)
+
+
+def server(query: Query) -> MCPServer[Any]:
+    """The MCP server over one query layer."""
+    tools: MCPServer[Any] = MCPServer("vm-usage", version=__version__, instructions=INSTRUCTIONS)
+
+    @tools.tool()
+    async def get_cost_summary(
+        window: str | None = None,
+        since: str | None = None,
+        until: str | None = None,
+        runtime: str | None = None,
+        model: str | None = None,
+        vm: str | None = None,
+    ) -> dict[str, Any]:
+        """Cost and tokens of one window (today, week, month, 7d, 30d, all) or from since to until (YYYY-MM-DD),
+        or of every window where none is given; narrowed by runtime, model and vm."""
+        if window is None and since is None and until is None:
+            rows = query.summary(where=Filter(runtime=runtime, model=model, vm=vm))
+            return {"rows": [explained(row) for row in rows]}
+        total = query.total(filter_of(query, window, since, until, runtime, model, vm))
+        return {"rows": [{"window": window, "since": since, "until": until, **explained(total)}]}
+
+    @tools.tool()
+    async def list_sessions(
+        limit: int = 20,
+        cursor: str | None = None,
+        sort: str = "recent",
+        window: str = "all",
+        runtime: str | None = None,
+        model: str | None = None,
+        vm: str | None = None,
+    ) -> dict[str, Any]:
+        """Sessions with their cost, a page at a time; sort is recent, cost, tokens or calls."""
+        where = filter_of(query, window, None, None, runtime, model, vm)
+        page = query.sessions(where, Page(max(1, min(limit, 200)), cursor, sort))
+        return {"rows": [as_json(row) for row in page.rows], "next_cursor": page.next_cursor}
+
+    @tools.tool()
+    async def get_session(session_id: str, vm: str | None = None, runtime: str | None = None) -> dict[str, Any]:
+        """One session with its records: time, model, tokens, cost of each call."""
+        found = query.session(session_id, vm, runtime, limit=200)
+        if not found:
+            raise ValueError(f"no session {session_id!r}; list_sessions shows those there are")
+        return {
+            "rows": [
+                {**as_json(one.session), "records": [as_json(call) for call in one.calls], "more": one.more}
+                for one in found
+            ]
+        }
+
+    @tools.tool()
+    async def explain_cost(session_id: str, vm: str | None = None, runtime: str | None = None) -> dict[str, Any]:
+        """Why a session's cost is what it is: what its status promises, each caveat, the rates of each call."""
+        found = query.session(session_id, vm, runtime, limit=200)
+        if not found:
+            raise ValueError(f"no session {session_id!r}; list_sessions shows those there are")
+        return {
+            "rows": [
+                {
+                    **explained(one.session),
+                    "calls_priced_with": [
+                        {"id": call.id, "model": call.model, "cost_usd": call.cost_usd, "rates": call.rates}
+                        | {"cost_status": call.cost_status, "cost_caveat": call.cost_caveat}
+                        for call in one.calls
+                    ],
+                }
+                for one in found
+            ]
+        }
+
+    return tools
+
+
+def filter_of(
+    query: Query,
+    window: str | None,
+    since: str | None,
+    until: str | None,
+    runtime: str | None,
+    model: str | None,
+    vm: str | None,
+) -> Filter:
+    """The filter of a tool call. Raises ``ValueError`` with what is allowed."""
+    if window is not None and (since or until):
+        raise ValueError("window and since/until exclude each other; give one of them")
+    span = query.window(window) if window is not None else windows.between(since, until)
+    return Filter(span, runtime, model, vm)
+
+
+def explained(row: Sums) -> dict[str, Any]:
+    """A row with the sentences behind its status, basis and caveats."""
+    state = next(state for state in honesty.STATES if state.name == row.cost_status)
+    sentences = [state.when, state.promise]
+    if row.unknown_calls:
+        sentences.append(f"{row.unknown_calls} of {row.calls} calls are missing from the figure.")
+    if row.cost_basis:
+        sentences.append(honesty.BASES[row.cost_basis])
+    sentences += [honesty.CAVEATS.get(code, code) for code in (row.cost_caveat or "").split(",") if code]
+    return {**as_json(row), "explanation": sentences}
