@@ -1,0 +1,386 @@
+"""One call, from a request to its end: the way there, who goes first, and how it is closed.
+
+A request whose body is here goes upstream at once over a pooled connection; otherwise a task reads or streams the body,
+or makes a connection. A slow side makes the other pause. The client hanging up ends the upstream's work at once; the
+upstream breaking off is passed on as a broken answer, never as a whole one. Faults of ours are answered in the wire's
+own shape. The way back is ``shim.answer``'s.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Coroutine, Sequence
+from typing import Any, Final
+
+import orjson
+from aiohttp.http_exceptions import HttpProcessingError
+
+from shim import inject
+from shim.answer import LAST_CHUNK, Answer
+from shim.client import ClientConnection
+from shim.counters import Counters
+from shim.dial import Unreachable
+from shim.log import EventLog
+from shim.request import Request
+from shim.routes import Route
+from shim.tap import Tap
+from shim.upstream import Pool, UpstreamConnection
+
+# A metered JSON body up to this size is read whole before it is sent; a larger one is streamed, and then its model,
+# its session by content and its usage option stay unknown.
+MAX_READ_BODY: Final = 32 << 20
+BODY_SECONDS: Final = 60.0
+# A body this small is sent in one piece with its head.
+ONE_WRITE: Final = 1 << 16
+CONTINUE: Final = b"HTTP/1.1 100 Continue\r\n\r\n"
+ACCEPT_ENCODING: Final = frozenset({b"accept-encoding"})
+
+
+class Relay:
+    """What the calls of one process share. ``calls``: those in flight; ``draining``: no further ones are taken."""
+
+    def __init__(self, loop: asyncio.AbstractEventLoop, pool: Pool, counters: Counters, log: EventLog) -> None:
+        self.loop = loop
+        self.pool = pool
+        self.counters = counters
+        self.log = log
+        self.calls: set[Call] = set()
+        self.draining = False
+
+
+class Call:
+    """One call. ``injected``: the usage option in its request is ours; ``over``: it has ended."""
+
+    __slots__ = (
+        "_answer",
+        "_client",
+        "_connection",
+        "_early",
+        "_gate",
+        "_place",
+        "_plain",
+        "_relay",
+        "_request",
+        "_retried",
+        "_tap",
+        "_target",
+        "_task",
+        "_to_send",
+        "_tunnel",
+        "_uploaded",
+        "injected",
+        "over",
+    )
+
+    def __init__(self, relay: Relay, client: ClientConnection, request: Request, route: Route, tap: Tap | None) -> None:
+        self.injected = False
+        self.over = False
+        self._relay = relay
+        self._client = client
+        self._request = request
+        self._place = route.place
+        self._target = route.target
+        self._tap = tap
+        self._answer = Answer(self, client, request, tap)
+        self._connection: UpstreamConnection | None = None
+        self._task: asyncio.Task[None] | None = None
+        self._plain: bytes | None = None  # the body of an injected call as the client sent it
+        self._to_send: tuple[bytes, bytes] | None = None  # head and body, kept until the answer begins
+        self._retried = False
+        self._uploaded = True
+        self._gate: asyncio.Future[None] | None = None  # closed while the upstream takes no more
+        self._tunnel = False
+        self._early = b""  # what the client sent before its upgrade was agreed to
+        relay.calls.add(self)
+
+    # The request
+
+    def start(self) -> None:
+        """Send the request on: at once where its body is here, else while it comes."""
+        request = self._request
+        if request.payload.is_eof():
+            self._begin(request.payload.read_nowait())
+            return
+        if request.headers.get("Expect", "").lower() == "100-continue" and request.version == (1, 1):
+            self._client.write(CONTINUE)
+        length = request.length
+        readable = self._tap is not None and (length is None or length <= MAX_READ_BODY)
+        self._spawn(self._read_body() if readable else self._stream_body(()))
+
+    async def _read_body(self) -> None:
+        """Collect a body that the meter wants to read; one that turns out too large is streamed after all."""
+        pieces: list[bytes] = []
+        size = 0
+        while piece := await self._next_piece():
+            pieces.append(piece)
+            size += len(piece)
+            if size > MAX_READ_BODY:
+                await self._stream_body(pieces)
+                return
+        if piece is not None:
+            body = b"".join(pieces)
+            pieces.clear()
+            self._begin(body)
+
+    async def _next_piece(self) -> bytes | None:
+        """The next bytes of the body, empty at its end, ``None`` where the client stalls or breaks the framing."""
+        try:
+            async with asyncio.timeout(BODY_SECONDS):
+                return await self._request.payload.readany()
+        except TimeoutError:
+            self._fail(408, "timeout", "The request body did not come in time.", "client_closed")
+        except HttpProcessingError:
+            self._fail(400, "malformed", "The request body is not well-formed.", "client_closed")
+        return None
+
+    async def _stream_body(self, begun: Sequence[bytes]) -> None:
+        """Pass a body on as it comes, over a connection of its own: it could not be sent a second time."""
+        self._uploaded = False
+        if self._tap is not None:
+            self._tap.request(self._request.headers, None)
+        connection = await self._open()
+        if connection is None:
+            return
+        length = self._request.length
+        self._send(connection, self._request_head(length), b"")
+        for piece in begun:
+            await self._upload(piece, chunked=length is None)
+        while rest := await self._next_piece():
+            await self._upload(rest, chunked=length is None)
+        if rest is None or self.over:
+            return
+        if length is None and connection.transport is not None:
+            connection.transport.write(LAST_CHUNK)
+        self._uploaded = True
+
+    async def _upload(self, piece: bytes, *, chunked: bool) -> None:
+        transport = self._connection.transport if self._connection is not None else None
+        if transport is None or transport.is_closing():
+            return
+        transport.write(b"%x\r\n%b\r\n" % (len(piece), piece) if chunked else piece)
+        if self._gate is not None:
+            await self._gate
+
+    def _begin(self, body: bytes) -> None:
+        """The body is here: read what it says, add the usage option where it is wanted, send."""
+        tap = self._tap
+        if tap is not None:
+            parsed = _json_object(body) if body else None
+            tap.request(self._request.headers, parsed)
+            if parsed is not None and inject.wants(self._place.upstream.name, self._place.wire, parsed):
+                edited = inject.add_option(body, parsed)
+                if edited is not None:
+                    self._plain, body, self.injected = body, edited, True
+        self._dispatch(body)
+
+    def _dispatch(self, body: bytes) -> None:
+        self._to_send = (self._request_head(len(body)), body)
+        connection = self._relay.pool.take(self._place.upstream)
+        if connection is None:
+            self._spawn(self._dial())
+        else:
+            self._send(connection, *self._to_send)
+
+    async def _dial(self) -> None:
+        connection = await self._open()
+        if connection is not None and self._to_send is not None:
+            self._send(connection, *self._to_send)
+
+    async def _open(self) -> UpstreamConnection | None:
+        """A new connection, ``None`` where there is none to be had; the client has been told then."""
+        upstream = self._place.upstream
+        try:
+            connection = await self._relay.pool.open(upstream)
+        except Unreachable as error:
+            self._relay.counters.upstream_errors.add(upstream.name, error.reason)
+            self._relay.log.warning("upstream_unreachable", upstream=upstream.name, reason=error.reason)
+            self._fail(error.status, f"upstream_{error.reason}", str(error), "unreachable")
+            return None
+        if self.over:
+            connection.release(reusable=True)
+            return None
+        return connection
+
+    def _request_head(self, length: int | None) -> bytes:
+        """``length``: of the body as it is sent, ``None`` for a body in chunks."""
+        upstream, target = self._place.upstream, self._target
+        add: tuple[str, ...] = ()
+        authorization = self._relay.pool.plain_proxy(upstream)
+        if authorization is not None:
+            target = f"http://{upstream.authority}{target}"
+            add = (f"Proxy-Authorization: {authorization}",) if authorization else ()
+        drop = ACCEPT_ENCODING if self.injected else frozenset()
+        return self._request.head(target, upstream.authority, length=length, drop=drop, add=add)
+
+    def _send(self, connection: UpstreamConnection, head: bytes, body: bytes) -> None:
+        self._connection = connection
+        connection.receiver = self._answer
+        transport = connection.transport
+        if transport is None:  # it was closed between two turns of the loop
+            self.lost_before_answer()
+        elif len(body) < ONE_WRITE:
+            transport.write(head + body)
+        else:
+            transport.writelines((head, body))
+
+    def _spawn(self, work: Coroutine[Any, Any, None]) -> None:
+        self._task = self._relay.loop.create_task(work)
+
+    # What the upstream's side tells
+
+    def upload_paused(self) -> None:
+        """The upstream takes no more of the request for now."""
+        if self._tunnel:
+            self._client.hold_reading()
+        elif self._gate is None:
+            self._gate = self._relay.loop.create_future()
+
+    def upload_resumed(self) -> None:
+        """The upstream takes bytes again."""
+        if self._tunnel:
+            self._client.resume_reading()
+        elif self._gate is not None:
+            gate, self._gate = self._gate, None
+            if not gate.done():
+                gate.set_result(None)
+
+    def answered(self) -> None:
+        """The answer has begun: from here on nothing is sent twice."""
+        self._to_send = None
+
+    def closes(self, *, to_close: bool) -> bool:
+        """Whether the client's connection closes after this answer. ``to_close``: only closing ends its body."""
+        return to_close or self._relay.draining or not self._uploaded or not self._keeps_alive()
+
+    def lost_before_answer(self) -> None:
+        """The connection broke before a byte of the answer.
+
+        A pooled one may have been closed before it saw the request: that is sent once more, over a new connection
+        (RFC 9112 section 9.3.1).
+        """
+        connection, self._connection = self._connection, None
+        stale = connection is not None and not connection.fresh
+        if stale and not self._retried and self._to_send is not None:
+            self._retried = True
+            self._spawn(self._dial())
+            return
+        self._count_upstream("closed")
+        message = f"The upstream {self._place.upstream.name} closed the connection without an answer."
+        self._fail(502, "upstream_closed", message, "upstream_closed")
+
+    def broken(self, reason: str) -> None:
+        """The answer cannot go on. ``reason``: ``closed`` or ``malformed``."""
+        self._count_upstream(reason)
+        if self._answer.status is None:
+            name = self._place.upstream.name
+            self._fail(502, f"upstream_{reason}", f"The upstream {name} did not answer in HTTP/1.1.", "upstream_closed")
+        else:
+            self.finish("upstream_closed", reusable=False, keep_alive=False)
+
+    def send_plain(self, *, reusable: bool) -> None:
+        """The upstream does not know the usage option: send the request as the client made it."""
+        assert self._plain is not None
+        body, self._plain, self.injected = self._plain, None, False
+        if self._connection is not None:
+            self._connection.release(reusable=reusable)
+            self._connection = None
+        if self._tap is not None:
+            self._tap.pieces.clear()
+        self._answer = Answer(self, self._client, self._request, self._tap)
+        self._dispatch(body)
+
+    def switched(self) -> None:
+        """The upstream agreed to an upgrade: the connection belongs to both sides until one closes."""
+        self._tunnel = True
+        early, self._early = self._early, b""
+        if early:
+            self.client_data(early)
+
+    # What the client's side tells
+
+    def client_lost(self) -> None:
+        """The client closed: nothing more is to be made, or billed, for it."""
+        if not self.over:
+            self.finish("client_closed", reusable=False, keep_alive=False)
+
+    def client_broke(self) -> None:
+        """The client broke the framing of its request's body."""
+        if self._answer.status is None:
+            self._fail(400, "malformed", "The request body is not well-formed HTTP/1.1.", "client_closed")
+        else:
+            self.client_lost()
+
+    def client_paused(self) -> None:
+        """The client takes no more for now: neither do we of the upstream."""
+        if self._connection is not None and self._connection.transport is not None:
+            self._connection.transport.pause_reading()
+
+    def client_resumed(self) -> None:
+        """The client takes bytes again."""
+        if self._connection is not None and self._connection.transport is not None:
+            self._connection.transport.resume_reading()
+
+    def client_data(self, data: bytes) -> None:
+        """Bytes of a connection that is, or asked to be, upgraded."""
+        if not self._tunnel:
+            self._early += data
+            return
+        transport = self._connection.transport if self._connection is not None else None
+        if transport is not None and not transport.is_closing():
+            transport.write(data)
+
+    # The end
+
+    def abort(self) -> None:
+        """Give the call up: the time to drain is over."""
+        if not self.over:
+            self.finish("upstream_closed", reusable=False, keep_alive=False)
+
+    def finish(self, outcome: str, *, reusable: bool, keep_alive: bool = True) -> None:
+        """End the call. ``reusable``: the upstream's connection may carry another one."""
+        self.over = True
+        self._relay.calls.discard(self)
+        connection, self._connection = self._connection, None
+        if connection is not None:
+            if outcome == "completed" and self._uploaded:
+                connection.release(reusable=reusable)
+            else:
+                connection.abort()
+        self._stop_task()
+        if self._tap is not None:
+            self._tap.end(outcome, self._answer.status)
+        self._client.done(keep_alive=keep_alive and not self._answer.closing)
+
+    def _stop_task(self) -> None:
+        task = self._task
+        if task is not None and not task.done() and task is not asyncio.current_task(self._relay.loop):
+            task.cancel()
+
+    def _keeps_alive(self) -> bool:
+        return self._request.keep_alive and self._request.version == (1, 1)
+
+    def _count_upstream(self, reason: str) -> None:
+        self._relay.counters.upstream_errors.add(self._place.upstream.name, reason)
+
+    def _fail(self, status: int, code: str, message: str, outcome: str) -> None:
+        """Answer with an error of ours and end the call; no byte of an answer has been sent."""
+        if self.over:
+            return
+        self.over = True
+        self._relay.calls.discard(self)
+        if self._connection is not None:
+            self._connection.abort()
+            self._connection = None
+        self._stop_task()
+        self._client.answer(status, code, message, self._place.wire, head_only=self._request.method == "HEAD")
+        if self._tap is not None:
+            self._tap.end(outcome, None)
+
+
+def _json_object(body: bytes) -> dict[str, Any] | None:
+    """The body where it is a JSON object; a body that is not JSON is forwarded all the same."""
+    try:
+        value = orjson.loads(body)
+    except orjson.JSONDecodeError:
+        return None
+    return value if isinstance(value, dict) else None

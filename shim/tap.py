@@ -1,0 +1,298 @@
+"""The meter of one call: it watches the call go by and writes its line. It never raises into the relay.
+
+The relay tells it what happens (the request's body, the response's head and pieces, the end) and appends payload to
+``pieces``; the wire's reader gets them joined, some 16 KiB at a time, decoded where the response is compressed.
+Whatever fails in here is counted, said once without content, and leaves a line with what was known by then.
+"""
+
+from __future__ import annotations
+
+import time
+from collections import OrderedDict
+from collections.abc import Mapping
+from dataclasses import dataclass, replace
+from typing import TYPE_CHECKING, Any, Final
+
+from shim.identity import reference
+from shim.inflight import NO_SLOT
+from shim.line import Line, model_or_none, tier_or_none
+from shim.metering import Metering
+from shim.routes import Place
+from shim.session import Sessions
+from shim.wires import Exchange, Reader, Reading
+from shim.wires.table import open_reader, outcome_of
+
+if TYPE_CHECKING:
+    from shim.decode import ContentDecoder
+    from shim.response import Head
+
+BATCH: Final = 16384
+# gzip and zstd, which some servers send without saying so.
+COMPRESSED: Final = (b"\x1f\x8b", b"\x28\xb5\x2f\xfd")
+POLLED_KEPT: Final = 4096
+BACKGROUND_KEPT: Final = 1024
+NOTHING: Final = Reading()
+# Wires whose calls stream unless told not to: https://github.com/ollama/ollama/blob/main/docs/api.md
+STREAM_BY_DEFAULT: Final = frozenset({"ollama"})
+STREAM_PATHS: Final = (":streamGenerateContent", ":streamRawPredict", "-stream", "converse-stream")
+
+
+@dataclass(slots=True)
+class Facts:
+    """What the request says of itself, ``None`` where it does not."""
+
+    model: str | None = None
+    stream: bool | None = None
+    background: bool = False
+
+
+class Meter:
+    """What the taps of one process share. ``key``: the VM's key, ``sessions``: the sessions seen so far."""
+
+    def __init__(self, metering: Metering, key: bytes, *, fingerprint: bool) -> None:
+        self.metering = metering
+        self.key = key
+        self.sessions = Sessions(key, fingerprint)
+        self.seen_responses: OrderedDict[str, None] = OrderedDict()
+        self.background: OrderedDict[str, tuple[Line, int]] = OrderedDict()
+        self._said: set[str] = set()
+
+    def fault(self, where: str, error: Exception) -> None:
+        """Count a fault of ours; say each kind once, without what was being read."""
+        self.metering.counters.metering_errors.add(where)
+        if where not in self._said:
+            self._said.add(where)
+            self.metering.log.error("metering_failed", where=where, error=type(error).__name__)
+
+    def write(self, line: Line, slot: int) -> None:
+        """Append a line and count its call."""
+        sink = self.metering.sink
+        if sink is not None:
+            sink.append(line, slot)
+            self.metering.counters.calls.add(line.runtime, line.upstream, line.outcome)
+
+    def keep_background(self, response: str, line: Line, slot: int) -> None:
+        """A response that is made in the background: its line waits for the poll that brings usage."""
+        self.background[response] = (line, slot)
+        if len(self.background) > BACKGROUND_KEPT:
+            self.write(*self.background.popitem(last=False)[1])
+
+    def close(self) -> None:
+        """Write the lines of background responses that nobody polled to their end."""
+        while self.background:
+            self.write(*self.background.popitem(last=False)[1])
+
+    def first_time(self, response: str) -> bool:
+        """Whether a polled response was not written yet."""
+        if response in self.seen_responses:
+            return False
+        self.seen_responses[response] = None
+        if len(self.seen_responses) > POLLED_KEPT:
+            self.seen_responses.popitem(last=False)
+        return True
+
+
+class Tap:
+    """One metered call. ``poll``: it asks for a response made earlier, which is the same call."""
+
+    __slots__ = (
+        "_began",
+        "_decoder",
+        "_encoding",
+        "_facts",
+        "_first_read",
+        "_meter",
+        "_place",
+        "_reader",
+        "_session",
+        "_slot",
+        "_source",
+        "_ts",
+        "_ttft",
+        "pieces",
+        "poll",
+        "runtime",
+    )
+
+    def __init__(self, meter: Meter, runtime: str, place: Place, *, poll: bool = False) -> None:
+        self.runtime = runtime
+        self.poll = poll
+        self.pieces: list[bytes] = []
+        self._meter = meter
+        self._place = place
+        self._ts = time.time()
+        self._began = time.monotonic()
+        self._facts = Facts()
+        self._session, self._source = "", "gap"
+        self._slot = NO_SLOT
+        self._reader: Reader | None = None
+        self._decoder: ContentDecoder | None = None
+        self._encoding = ""
+        self._first_read = False
+        self._ttft: int | None = None
+
+    def request(self, headers: Mapping[str, str], body: Any) -> None:
+        """The call goes upstream now. ``body``: the request's parsed JSON, ``None`` where it is not an object."""
+        try:
+            self._facts = facts_of(self._place, body)
+            self._session, self._source = self._meter.sessions.identify(
+                self.runtime, self._place.upstream.name, self._place.wire or "", headers, body, self._ts
+            )
+            if not self.poll:
+                self._slot = self._begin()
+        except Exception as error:
+            self._meter.fault("request", error)
+
+    def head(self, head: Head) -> None:
+        """The response's head came."""
+        try:
+            self._encoding = head.field(b"content-encoding")
+            self._decoder, self._first_read = None, False
+            self._reader = open_reader(
+                self._place.wire or "",
+                Exchange(
+                    head.status,
+                    head.field(b"content-type"),
+                    head.text_fields(),
+                    self._place.path,
+                    self._facts.stream,
+                ),
+            )
+        except Exception as error:
+            self._meter.fault("open", error)
+
+    def first_byte(self) -> None:
+        """The first byte of the response's body came."""
+        self._ttft = int((time.monotonic() - self._began) * 1000)
+
+    def read(self) -> None:
+        """Give the reader what has been collected in ``pieces``."""
+        pieces = self.pieces
+        if not pieces:
+            return
+        data = pieces[0] if len(pieces) == 1 else b"".join(pieces)
+        pieces.clear()
+        reader = self._reader
+        if reader is None:
+            return
+        try:
+            if not self._first_read:
+                self._first_read = True
+                self._open_decoder(data)
+            if self._decoder is None:
+                reader.feed(data)
+            else:
+                for piece in self._decoder.feed(data):
+                    reader.feed(piece)
+        except Exception as error:
+            self._reader = None
+            self._meter.fault("read", error)
+
+    def _open_decoder(self, data: bytes) -> None:
+        """Decode a body that is compressed, whether or not its header says so."""
+        if self._encoding or data.startswith(COMPRESSED):
+            from shim.decode import ContentDecoder  # brotli and zstandard cost memory, and loopback asks for neither
+
+            self._decoder = ContentDecoder(self._encoding)
+
+    def end(self, outcome: str, status: int | None) -> None:
+        """The call is over; ``outcome``: as HTTP tells it, ``status``: the upstream's. Writes the line."""
+        try:
+            self._end(outcome, status)
+        except Exception as error:
+            self._meter.fault("line", error)
+            self._meter.metering.inflight.end(self._slot)
+
+    def _begin(self) -> int:
+        facts, place = self._facts, self._place
+        return self._meter.metering.inflight.begin(
+            self.runtime,
+            place.upstream.name,
+            place.wire or "",
+            model_or_none(facts.model),
+            self._ts,
+            self._session,
+            self._source,
+            facts.stream,
+        )
+
+    def _end(self, outcome: str, status: int | None) -> None:
+        self.read()
+        reading = NOTHING
+        if self._reader is not None:
+            if self._decoder is not None:
+                for piece in self._decoder.finish():
+                    self._reader.feed(piece)
+            reading = self._reader.finish(complete=outcome == "completed")
+        response = None
+        if reading.response_id:
+            response = reference(self._meter.key, "response", reading.response_id)
+            self._meter.sessions.answered(self._session, response)
+        line = self._line(reading, _settled(outcome, status, reading), status, response)
+        if self._is_same_call(reading, line, response):
+            return
+        self._meter.write(line, self._slot)
+        for extra in reading.extra:
+            self._meter.write(self._line(extra, line.outcome, status, response), NO_SLOT)
+
+    def _is_same_call(self, reading: Reading, line: Line, response: str | None) -> bool:
+        """Whether this was one part of a background response, whose line is another part's to write."""
+        meter = self._meter
+        if self.poll:
+            if response is None or reading.usage != "reported" or not meter.first_time(response):
+                return True
+            first, slot = meter.background.pop(response, (None, NO_SLOT))
+            if first is not None:
+                self._slot = slot
+                begun = replace(line, ts=first.ts, session=first.session, session_source=first.session_source)
+                meter.write(begun, slot)
+                return True
+        elif self._facts.background and response is not None and line.outcome == "completed":
+            if reading.usage == "missing":
+                meter.keep_background(response, line, self._slot)
+                return True
+            meter.first_time(response)
+        return False
+
+    def _line(self, reading: Reading, outcome: str, status: int | None, response: str | None) -> Line:
+        place, facts = self._place, self._facts
+        model = model_or_none(reading.model) or model_or_none(place.model) or model_or_none(facts.model)
+        return Line(
+            id="",  # the sink's to give
+            ts=self._ts,
+            vm=self._meter.metering.vm,
+            runtime=self.runtime,
+            upstream=place.upstream.name,
+            wire=place.wire or "",
+            model=model,
+            session=self._session,
+            session_source=self._source,
+            response=response,
+            tokens=reading.tokens,
+            usage=reading.usage,
+            outcome=outcome,
+            http_status=status,
+            stream=facts.stream,
+            duration_ms=int((time.monotonic() - self._began) * 1000),
+            ttft_ms=self._ttft,
+            service_tier=tier_or_none(reading.service_tier),
+            reported_cost_usd=reading.cost_usd,
+        )
+
+
+def facts_of(place: Place, body: Any) -> Facts:
+    """What a request says of itself."""
+    in_path = place.path.endswith(STREAM_PATHS)
+    if not isinstance(body, dict):
+        return Facts(stream=True if in_path else None)
+    model, stream = body.get("model"), body.get("stream")
+    if not isinstance(stream, bool):
+        stream = in_path or place.wire in STREAM_BY_DEFAULT
+    return Facts(model if isinstance(model, str) else None, stream or in_path, body.get("background") is True)
+
+
+def _settled(outcome: str, status: int | None, reading: Reading) -> str:
+    """The line's outcome: how the call ended (``outcome``), unless what the upstream said counts before that."""
+    if status is None:
+        return outcome
+    return outcome_of(reading, status, complete=outcome == "completed", client_gone=outcome == "client_closed")
