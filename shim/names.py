@@ -52,6 +52,7 @@ SETTINGS: Final = (
     Setting("VM_USAGE_INTERVAL", "5", "collector", "Seconds between looks at logs and stores while following."),
     Setting("VM_USAGE_PRICES", "/etc/vm-usage/prices.yaml", "collector", "Operator's prices with effective dates; they come before the price book."),
     Setting("VM_USAGE_ACU_USD", "unset", "collector", "USD of one Devin ACU by your contract. Unset: ACU are shown as ACU."),
+    Setting("VM_USAGE_CURSOR_KEY", "unset", "collector", "Cursor's admin API key, for reconcile cursor. A file is safer."),
     Setting("VM_USAGE_CURSOR_KEY_FILE", "unset", "collector", "0600 file with Cursor's admin API key, for reconcile cursor."),
     Setting("VM_USAGE_CURSOR_API", "https://api.cursor.com", "collector", "Base URL of Cursor's admin API."),
     Setting("VM_USAGE_HUB", "unset", "collector", "URL of the hub that records are pushed to. Unset: nothing leaves the VM."),
