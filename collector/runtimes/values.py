@@ -16,7 +16,7 @@ from shim.line import MAX_TOKENS, model_or_none
 NAME: Final = re.compile(r"[A-Za-z0-9_.:/@+-]{1,128}")
 REFERENCE: Final = re.compile(r"[!-~]{1,256}")
 LATEST: Final = 253402300800.0  # 10000-01-01
-# Shorter ids ("m1", 8 hex digits) repeat from session to session; longer ones are random and mean the same call anywhere.
+# Shorter ids ("m1", 8 hex digits) repeat from session to session; longer ones mean the same call in any file.
 UNIQUE: Final = 16
 LOCAL_PROVIDERS: Final = frozenset({"ollama", "lmstudio", "lm-studio", "llamacpp", "llama.cpp", "llama-cpp", "vllm"})
 LOOPBACK: Final = re.compile(r"https?://(localhost|127\.\d+\.\d+\.\d+|\[::1\])(?=[:/]|$)", re.IGNORECASE)

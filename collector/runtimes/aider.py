@@ -1,0 +1,280 @@
+"""Aider: a chat history in Markdown in each repository, and an analytics log of JSON lines for those who ask for it.
+
+Read from https://github.com/Aider-AI/aider (aider/coders/base_coder.py, aider/io.py, aider/analytics.py). True here:
+
+- the history is text for people: a run starts with a header in local time, each answer ends with a quoted line of
+  tokens and dollars rounded to two or three digits, cache hits and writes inside what was sent. Dollars of a message
+  are summed; the session's figure is cumulative. All of it is an estimate and says so (``caveat``).
+- ``--analytics-log`` has exact integers per message without a cache split, again with Aider's own price. Where aider
+  streams it counts tokens itself. The name of a model it does not know is redacted.
+- one run can be in both. The log knows better: a run of the history that starts when the log says that aider was
+  launched is not counted again.
+"""
+
+from __future__ import annotations
+
+import os
+import re
+from collections import Counter
+from collections.abc import Iterator, Mapping
+from datetime import datetime
+from decimal import Decimal
+from hashlib import blake2b
+from pathlib import Path
+from typing import Any, Final
+
+from collector.jsonl import LineFile, lines, lines_with, parse
+from collector.record import Record, Session
+from collector.runtimes import Batch, Facts, Source, SourceError, places
+from collector.runtimes.values import count, fresh, latest, mapping, model, seconds, usd
+from shim.line import Tokens
+
+RUNTIME: Final = "aider"
+HISTORY: Final = ".aider.chat.history.md"
+ANALYTICS: Final = "analytics.jsonl"
+DEPTH: Final = 3
+MAX_FOLDERS: Final = 4_000
+NOT_REPOSITORIES: Final = frozenset({"node_modules", "site-packages", "__pycache__", "vendor", "target", "venv"})
+SAME_START: Final = 3.0
+ROUNDED: Final = "tokens and dollars are rounded in the chat history"
+ESTIMATED: Final = "aider's own estimate, without a cache split"
+
+HEADER: Final = re.compile(rb"# aider chat started at (\d{4}-\d\d-\d\d \d\d:\d\d:\d\d)\s*")
+MODEL: Final = re.compile(rb"> (?:Main )?[Mm]odel: (\S{1,128}) with ")
+TOKENS: Final = re.compile(rb"> Tokens: ([^\n]{1,200})")
+AMOUNT: Final = re.compile(r"([\d.,]+)([kM]?) (sent|received|cache hit|cache write)")
+COST: Final = re.compile(r"Cost: \$([\d.]+) message")
+SCALE: Final = {"": 1, "k": 1_000, "M": 1_000_000}
+
+
+class _History:
+    """The runs of a chat history, from a header on."""
+
+    def __init__(self, label: str, launches: list[float]) -> None:
+        self.label = label
+        self.launches = launches
+        self.started: str | None = None
+        self.start: float | None = None
+        self.model: str | None = None
+        self.messages = 0
+        self.counted_elsewhere = False
+        self.skipped: Counter[str] = Counter()
+        self.sessions: list[Session] = []
+
+    @property
+    def session(self) -> str:
+        """Folder and local start time: aider gives a run no id."""
+        return f"{self.label}@{self.started}"
+
+    def take(self, line: bytes) -> Record | None:
+        """The message that a line sums up, if it does."""
+        if (header := HEADER.fullmatch(line)) is not None:
+            self._begin(header[1].decode())
+        elif (named := MODEL.match(line)) is not None and self.model is None:
+            self.model = model(named[1].decode(errors="replace"))
+        elif (summed := TOKENS.match(line)) is not None and self.start is not None:
+            return self._message(summed[1].decode(errors="replace"), self.start)
+        return None
+
+    def _begin(self, local: str) -> None:
+        try:
+            # aider writes the machine's local time without a zone; this runs on the same machine.
+            start = datetime.fromisoformat(local).timestamp()
+        except (ValueError, OverflowError):
+            self.start = None
+            return
+        self.started, self.start, self.model, self.messages = local, start, None, 0
+        self.counted_elsewhere = any(abs(launch - start) <= SAME_START for launch in self.launches)
+
+    def _message(self, text: str, start: float) -> Record | None:
+        self.messages += 1
+        if self.counted_elsewhere:
+            self.skipped["in_analytics_log"] += 1
+            return None
+        if not self.sessions or self.sessions[-1].session_id != self.session:
+            source = "log" if self.model else "none"
+            self.sessions.append(Session(RUNTIME, self.session, start, None, self.model, source))
+        cost = COST.search(text)
+        pico = usd(cost[1].rstrip(".")) if cost else None
+        identity = f"{self.started}:{self.messages}:{self.model}:{text}"
+        return Record(
+            RUNTIME,
+            blake2b(identity.encode(), digest_size=16).hexdigest(),
+            self.session,
+            start,
+            _rounded(text),
+            self.model,
+            "log" if self.model else "none",
+            grain="turn",
+            owner=start,
+            vendor_pico=pico,
+            vendor_basis=None if pico is None else "runtime_price",
+            caveat=ROUNDED,
+        )
+
+
+def _rounded(text: str) -> Tokens:
+    found = {}
+    for number, scale, kind in AMOUNT.findall(text):
+        digits = number.replace(",", "").strip(".")
+        if digits.count(".") <= 1 and digits and len(digits) < 16:
+            found[kind] = round(Decimal(digits) * SCALE[scale])
+    sent, hit, write = found.get("sent"), found.get("cache hit"), found.get("cache write")
+    return Tokens(fresh(sent, hit, write), hit, write, None, found.get("received"), None)
+
+
+class Aider:
+    """Reader of aider's chat histories and analytics logs."""
+
+    runtime = RUNTIME
+
+    def sources(self, home: Path, environ: Mapping[str, str]) -> Iterator[Source]:
+        """Histories and logs that variables name, and those in the home and three levels of folders below it."""
+        found = [Path(path) for path in _search(str(home))]
+        for variable in ("AIDER_CHAT_HISTORY_FILE", "AIDER_ANALYTICS_LOG"):
+            if environ.get(variable, "").strip():
+                path = places.folder(home, environ, variable, "")
+                if path not in found and os.path.lexists(path):
+                    found.append(path)
+        logs = tuple(path for path in found if not _is_history(path.name))
+        for path in found:
+            yield Source(RUNTIME, path, logs if path not in logs else ())
+
+    def read(self, source: Source, state: dict[str, Any] | None) -> Iterator[Batch]:
+        """A log or a history from the last run that was seen on. Raises ``SourceError``."""
+        if _is_history(source.path.name):
+            return _read_history(source, state or {})
+        return _read_log(source.path, state or {})
+
+
+def _is_history(file: str) -> bool:
+    return file.endswith(".md")
+
+
+def _search(home: str) -> Iterator[str]:
+    """Breadth first, so that the bound on folders cuts off the deepest."""
+    level, seen = [home], 0
+    for depth in range(DEPTH + 1):
+        below: list[str] = []
+        for folder in level:
+            seen += 1
+            if seen > MAX_FOLDERS:
+                return
+            for entry in places.entries(folder):
+                if entry.is_dir(follow_symlinks=False):
+                    if not entry.name.startswith(".") and entry.name not in NOT_REPOSITORIES:
+                        below.append(entry.path)
+                elif entry.name.endswith(HISTORY) or (entry.name == ANALYTICS and depth <= 1):
+                    yield entry.path
+        level = below
+
+
+def _label(path: Path) -> str:
+    own = path.name.removesuffix(HISTORY)
+    return own if own and own != path.name else path.absolute().parent.name
+
+
+def _read_history(source: Source, state: dict[str, Any]) -> Iterator[Batch]:
+    """Reads from the last header on: a message's place is counted within its run."""
+    history = _History(_label(source.path), [at for log in source.parts for at in _launches(log)])
+    file = LineFile(source.path, state.get("at"))
+    position: list[int] | None = None
+    for block in file.blocks():
+        at = file.offset - len(block)
+        position = position or [file.inode, at]
+        records = []
+        for line in block.splitlines(keepends=True):
+            bare = line.rstrip()
+            if HEADER.fullmatch(bare):
+                position = [file.inode, at]
+            at += len(line)
+            if (record := history.take(bare)) is not None:
+                records.append(record)
+        skipped, history.skipped = history.skipped, Counter()
+        sessions, history.sessions = history.sessions, history.sessions[-1:]
+        yield Batch(records, sessions, skipped, {"at": position})
+
+
+def _launches(log: Path) -> Iterator[float]:
+    try:
+        for block in LineFile(log).blocks():
+            for line in lines_with(block, b'"launched"'):
+                entry = parse(line)
+                when = seconds(entry.get("time")) if entry is not None else None
+                if entry is not None and entry.get("event") == "launched" and when is not None:
+                    yield when
+    except SourceError:
+        return
+
+
+def _read_log(path: Path, state: dict[str, Any]) -> Iterator[Batch]:
+    """Messages of an analytics log; a run is everything from one ``launched`` to the next."""
+    file = LineFile(path, state.get("at"))
+    start, ended, messages = state.get("start"), state.get("ended"), state.get("messages", 0)
+    for block in file.blocks():
+        batch = Batch()
+        for line in lines(block):
+            entry = parse(line)
+            when = seconds(entry.get("time")) if entry is not None else None
+            if entry is None or when is None or not isinstance(entry.get("event"), str):
+                batch.skipped["no_event"] += 1
+                continue
+            if entry["event"] == "launched":
+                start, ended, messages = when, when, 0
+            if start is None:
+                start = when
+            ended = latest(ended, when)
+            if entry["event"] == "message_send":
+                messages += 1
+                batch.records.append(_sent(mapping(entry.get("properties")), start, when, messages))
+            _list(batch, start, ended)
+        batch.state = {"at": file.position, "start": start, "ended": ended, "messages": messages}
+        yield batch
+
+
+def _list(batch: Batch, start: float, ended: float | None) -> None:
+    session = Session(RUNTIME, _run(start), start, ended)
+    if batch.sessions and batch.sessions[-1].session_id == session.session_id:
+        batch.sessions[-1] = session
+    else:
+        batch.sessions.append(session)
+
+
+def _run(start: float) -> str:
+    return f"analytics@{start:.0f}"
+
+
+def _sent(properties: dict[str, Any], start: float, when: float, number: int) -> Record:
+    named = properties.get("main_model")
+    known = None if not isinstance(named, str) or named.endswith("REDACTED") else model(named)
+    sent, received = count(properties.get("prompt_tokens")), count(properties.get("completion_tokens"))
+    pico = usd(properties.get("cost")) or None
+    return Record(
+        RUNTIME,
+        f"analytics:{start!r}:{number}:{when!r}:{sent}:{received}",
+        _run(start),
+        when,
+        Tokens(sent, None, None, None, received, None),
+        known,
+        "log" if known else "none",
+        grain="turn",
+        owner=start,
+        vendor_pico=pico,
+        vendor_basis=None if pico is None else "runtime_price",
+        caveat=ESTIMATED,
+    )
+
+
+READER: Final = Aider()
+FACTS: Final = Facts(
+    runtime=RUNTIME,
+    paths="<repository>/.aider.chat.history.md, analytics.jsonl, three levels below the home",
+    variables="AIDER_CHAT_HISTORY_FILE, AIDER_ANALYTICS_LOG",
+    aggregation="sum of messages",
+    input_includes_cache="yes, hits and writes",
+    reasoning_in_output="yes, not stated",
+    dedupe_key="run header, position and figures",
+    cost_field="Cost: $… message; properties.cost",
+    cost_unit="USD, rounded in the history",
+    cost_basis="runtime_price",
+)

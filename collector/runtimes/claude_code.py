@@ -1,0 +1,379 @@
+"""Claude Code: one line per content block of each API message, in ``projects/<project>/<session>.jsonl``.
+
+Read from https://code.claude.com/docs/en/settings (``CLAUDE_CONFIG_DIR``) and from stores of 2.1.x; input excludes the
+cache, thinking is inside output. True here:
+
+- a call is its ``message.id``. Its lines repeat the usage with a growing output: the largest counts. A sidechain that
+  replays a message under another ``requestId`` is the same call (https://github.com/ryoppippi/ccusage/issues/913).
+- a fork copies lines under its own ``sessionId``; the session that wrote them first owns them. Newer forks name it
+  (``forkedFrom``) or begin with a line later than the copies; the rest is found by comparing files (``lineage``).
+- sub-agent files (``<session>/subagents/**/agent-*.jsonl``) belong to the session beside them and are read with it.
+- ``cost-state`` lines (2.1) carry the session's running total: see ``claude_cost``.
+"""
+
+from __future__ import annotations
+
+import re
+from collections import Counter
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any, Final
+
+from collector.jsonl import LineFile, lines, lines_with, parse
+from collector.record import Record, Session
+from collector.runtimes import Batch, Facts, Source, SourceError, claude_cost, places
+from collector.runtimes.lineage import Head, Lineage, Mark
+from collector.runtimes.values import count, iso, latest, mapping, reference, usd
+from collector.runtimes.values import model as model_name
+from shim.line import Tokens, tier_or_none
+
+RUNTIME: Final = "claude_code"
+CALLS_PER_BATCH: Final = 20_000
+HEAD_BYTES: Final = 256 << 10
+FIRST_UUID: Final = re.compile(rb'[,{]\s*"uuid":\s?"([^"\\]{1,80})"')
+
+
+@dataclass(slots=True)
+class Call:
+    """The best line of one API message so far. ``grown`` orders the lines of a message; ``pico`` is what it cost."""
+
+    grown: int
+    session: str
+    ts: float
+    model: str | None
+    tokens: Tokens
+    tier: str | None
+    pico: int | None
+    response_id: str | None
+
+
+class ClaudeCode:
+    """Reader of Claude Code's transcripts."""
+
+    runtime = RUNTIME
+
+    def __init__(self) -> None:
+        self.lineage = Lineage(_head, _marks)
+        self.costs = claude_cost.Costs()
+
+    def sources(self, home: Path, environ: Mapping[str, str]) -> Iterator[Source]:
+        """One source a session: its transcript and, as parts, its sub-agents' files."""
+        for root in places.folders(home, environ, "CLAUDE_CONFIG_DIR", ".claude", ".config/claude"):
+            yield from places.stray(RUNTIME, home, root)
+            if not places.leads_out(home, root):
+                for project in places.subfolders(root / "projects"):
+                    yield from _sessions(project.path)
+
+    def read(self, source: Source, state: dict[str, Any] | None) -> Iterator[Batch]:
+        """Records of the calls, the session's times, after a ``cost-state`` its surplus. Raises ``SourceError``."""
+        return _Reading(self, source, state or {}).batches()
+
+
+def _sessions(project: str) -> Iterator[Source]:
+    seen = set()
+    entries = places.entries(project)
+    for entry in entries:
+        if entry.name.endswith(".jsonl"):
+            stem = entry.path[:-6]
+            seen.add(stem)
+            yield Source(RUNTIME, Path(entry.path), tuple(_subagents(stem)) if _is_in(stem, entries) else ())
+    for entry in entries:
+        if entry.path not in seen and entry.is_dir(follow_symlinks=False):
+            for path in _subagents(entry.path):
+                yield Source(RUNTIME, path)
+
+
+def _is_in(stem: str, entries: list[Any]) -> bool:
+    wanted = stem.rpartition("/")[2]
+    low, high = 0, len(entries)
+    while low < high:
+        middle = (low + high) // 2
+        if entries[middle].name < wanted:
+            low = middle + 1
+        else:
+            high = middle
+    return low < len(entries) and entries[low].name == wanted
+
+
+def _subagents(session: str) -> Iterator[Path]:
+    for entry in places.walk(session + "/subagents", lambda name: name.endswith(".jsonl"), depth=3):
+        yield Path(entry.path)
+
+
+class _Reading:
+    """One pass over one session."""
+
+    def __init__(self, reader: ClaudeCode, source: Source, state: dict[str, Any]) -> None:
+        self.reader = reader
+        self.source = source
+        self.files = {str(path): position for path, position in mapping(state.get("files")).items()}
+        self.fresh = not self.files
+        self.session = _session_of(source.path)
+        self.owner: float | None = state.get("owner")
+        self.ended: float | None = state.get("ended")
+        self.parent: str | None = state.get("parent")
+        self.settled: int = state.get("settled", 0)
+        self.priced_to: float | None = state.get("priced_to")
+        self.calls: dict[str, Call] = {}
+        self.skipped: Counter[str] = Counter()
+        self.flushed = False
+        self.reopened = False
+
+    def batches(self) -> Iterator[Batch]:
+        for path in (self.source.path, *self.source.parts):
+            yield from self._file(path)
+        if self._must_settle():
+            yield from self._settle()
+        yield self._batch(self.calls, ())
+
+    def _file(self, path: Path) -> Iterator[Batch]:
+        file = LineFile(path, self.files.get(str(path)))
+        main = path == self.source.path
+        try:
+            for block in file.blocks():
+                if main:
+                    self._times(block)
+                    self._costs(block)
+                self._take(block)
+                self.files[str(path)] = file.position
+                if len(self.calls) >= CALLS_PER_BATCH:
+                    self.flushed = True
+                    yield self._batch(self.calls, ())
+                    self.calls = {}
+        except SourceError:
+            # A sub-agent's file may be reaped at any time; its calls stay counted.
+            if main:
+                raise
+            self.skipped["vanished"] += 1
+        self.skipped += file.skipped
+
+    def _take(self, block: bytes) -> None:
+        for line in lines_with(block, b'"usage"'):
+            entry = parse(line)
+            if entry is None:
+                self.skipped["bad_json"] += 1
+                continue
+            if entry.get("type") != "assistant":
+                continue
+            call = _call(entry, self.session)
+            if isinstance(call, str):
+                self.skipped[call] += 1
+                continue
+            key = call.response_id or reference(entry.get("uuid"))
+            if key is None:
+                self.skipped["no_id"] += 1
+                continue
+            known = self.calls.get(key)
+            if known is None or call.grown > known.grown:
+                self.calls[key] = call
+            if self.priced_to is not None and call.ts <= self.priced_to:
+                self.reopened = True
+
+    def _times(self, block: bytes) -> None:
+        if self.owner is None:
+            self._find_owner(block)
+        self.ended = latest(self.ended, claude_cost.last_time(block, len(block)))
+
+    def _find_owner(self, block: bytes) -> None:
+        """The session starts with its first line, unless that is a copy; then with the first that is not."""
+        for line in lines(block):
+            entry = parse(line)
+            if entry is None or (when := iso(entry.get("timestamp"))) is None:
+                continue
+            copied_from = mapping(entry.get("forkedFrom")).get("sessionId")
+            if copied_from is None:
+                self.owner = when
+                break
+            self.parent = reference(copied_from)
+        if self.owner is not None and self.parent is None:
+            others = (Path(e.path) for e in places.files(self.source.path.parent, _is_transcript))
+            origin = self.reader.lineage.origin(self.source.path, others)
+            if origin is not None:
+                self.owner, self.parent = origin.start, origin.parent.stem
+
+    def _costs(self, block: bytes) -> None:
+        for _ in lines_with(block, claude_cost.NEEDLE):
+            self.reopened = True
+
+    def _must_settle(self) -> bool:
+        return self.reopened and self.owner is not None
+
+    def _settle(self) -> Iterator[Batch]:
+        """Price the session by its last ``cost-state``; what was given out before is replaced."""
+        calls = self.calls
+        if self.flushed or not self.fresh:
+            whole = _Reading(self.reader, self.source, {"owner": self.owner})
+            whole.calls = calls = {}
+            for path in (self.source.path, *self.source.parts):
+                _collect(whole, path)
+            calls = whole.calls
+        start = self.owner or 0.0
+        own = [call for call in calls.values() if call.session == self.session and call.ts >= start]
+        copied = [call for call in calls.values() if call.session != self.session or call.ts < start]
+        total = self.reader.costs.of(self.source.path, start, copied)
+        if total is None:
+            return
+        self.settled += 1
+        self.priced_to = total.ts
+        extra = claude_cost.settle(own, total)
+        yield self._batch(calls, tuple(self._surplus(total, part) for part in extra))
+        self.calls = {}
+
+    def _surplus(self, total: claude_cost.Total, part: claude_cost.Surplus) -> Record:
+        return Record(
+            RUNTIME,
+            f"cost-state:{self.session}:{part.model}",
+            self.session,
+            total.ts,
+            part.tokens,
+            model=model_name(part.model),
+            grain="session",
+            owner=self.owner or total.ts,
+            revision=self.settled,
+            parent_session_id=self.parent,
+            vendor_pico=part.pico,
+            vendor_basis=None if part.pico is None else "runtime_price",
+        )
+
+    def _batch(self, calls: dict[str, Call], surplus: tuple[Record, ...]) -> Batch:
+        records = [self._record(key, call) for key, call in calls.items()]
+        session = Session(RUNTIME, self.session, self.owner, self.ended, parent_session_id=self.parent)
+        state = {
+            "files": dict(self.files),
+            "owner": self.owner,
+            "ended": self.ended,
+            "parent": self.parent,
+            "settled": self.settled,
+            "priced_to": self.priced_to,
+        }
+        skipped, self.skipped = self.skipped, Counter()
+        return Batch([*records, *surplus], [session] if self.ended is not None else [], skipped, state)
+
+    def _record(self, key: str, call: Call) -> Record:
+        mine = call.session == self.session
+        return Record(
+            RUNTIME,
+            key,
+            call.session,
+            call.ts,
+            call.tokens,
+            call.model,
+            "log" if call.model else "none",
+            "anthropic" if call.model and call.model.startswith("claude") else None,
+            owner=self.owner if mine and self.owner is not None else call.ts,
+            revision=(self.settled << 40) | call.grown,
+            parent_session_id=self.parent if mine else None,
+            vendor_pico=call.pico,
+            vendor_basis=None if call.pico is None else "runtime_price",
+            response_id=call.response_id,
+            service_tier=call.tier,
+        )
+
+
+def _collect(reading: _Reading, path: Path) -> None:
+    try:
+        for block in LineFile(path).blocks():
+            reading._take(block)
+    except SourceError:
+        return
+
+
+def _call(entry: dict[str, Any], session: str) -> Call | str:
+    """The call that a line tells of, or the reason why it tells of none."""
+    message = entry.get("message")
+    if not isinstance(message, dict) or not isinstance(usage := message.get("usage"), dict):
+        return "no_usage"
+    named = message.get("model")
+    if named == "<synthetic>":
+        return "synthetic"
+    when = iso(entry.get("timestamp"))
+    if when is None:
+        return "no_time"
+    copied_from = entry.get("forkedFrom")
+    writer = copied_from if isinstance(copied_from, dict) else entry
+    session = reference(writer.get("sessionId")) or session
+    tokens = _tokens(usage)
+    # The main chain's own line comes before a sidechain's replay of it.
+    grown = (min(tokens.output_tokens or 0, 1 << 38) << 1) | (entry.get("isSidechain") is not True)
+    tier = "fast" if usage.get("speed") == "fast" else tier_or_none(usage.get("service_tier"))
+    cost = usd(entry["costUSD"]) if "costUSD" in entry else None
+    return Call(grown, session, when, model_name(named), tokens, tier, cost or None, reference(message.get("id")))
+
+
+def _tokens(usage: dict[str, Any]) -> Tokens:
+    write = count(usage.get("cache_creation_input_tokens"))
+    split = usage.get("cache_creation")
+    long_lived = None
+    if isinstance(split, dict):
+        long_lived = count(split.get("ephemeral_1h_input_tokens"))
+        if write is None and long_lived is not None:
+            write = long_lived + (count(split.get("ephemeral_5m_input_tokens")) or 0)
+    return Tokens(
+        count(usage.get("input_tokens")),
+        count(usage.get("cache_read_input_tokens")),
+        write,
+        long_lived if long_lived is None or write is None else min(long_lived, write),
+        count(usage.get("output_tokens")),
+    )
+
+
+def _session_of(path: Path) -> str:
+    """The session's id is the name of its transcript, for a sub-agent's file the folder above ``subagents``."""
+    for folder in path.parents:
+        if folder.name == "subagents":
+            return folder.parent.name
+    return path.stem
+
+
+def _timestamp(line: bytes) -> float | None:
+    if b'"timestamp"' not in line:
+        return None
+    entry = parse(line)
+    return iso(entry.get("timestamp")) if entry is not None else None
+
+
+def _is_transcript(name: str) -> bool:
+    return name.endswith(".jsonl")
+
+
+def _head(path: Path) -> Head | None:
+    block = next(LineFile(path).blocks(HEAD_BYTES), b"")
+    found = FIRST_UUID.search(block)
+    if found is None:
+        return None
+    first = None
+    for line in lines(block):
+        when = _timestamp(line)
+        if first is None:
+            first = when
+        if found[0] in line:
+            # A line of today before one of an older day: what follows was copied.
+            older = first is not None and when is not None and when < first
+            return Head(found[1].decode(errors="replace"), older or b'"forkedFrom"' in line)
+    return None
+
+
+def _marks(path: Path) -> Iterator[Mark]:
+    for block in LineFile(path).blocks():
+        for line in lines_with(block, b'"uuid"'):
+            entry = parse(line)
+            if entry is not None and isinstance(mark := entry.get("uuid"), str):
+                when = iso(entry.get("timestamp"))
+                if when is not None:
+                    yield mark, when
+
+
+READER: Final = ClaudeCode()
+FACTS: Final = Facts(
+    runtime=RUNTIME,
+    paths="~/.claude/projects/*/<session>.jsonl, <session>/subagents/**/*.jsonl; ~/.config/claude",
+    variables="CLAUDE_CONFIG_DIR",
+    aggregation="one per message, largest output; cost-state: surplus over the messages",
+    input_includes_cache="no",
+    reasoning_in_output="yes, not stated",
+    dedupe_key="message.id",
+    cost_field="cost-state modelUsage.*.costUSD",
+    cost_unit="USD, running total",
+    cost_basis="runtime_price",
+)

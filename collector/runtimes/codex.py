@@ -1,0 +1,248 @@
+"""Codex CLI: rollouts of dated JSON lines below ``~/.codex/sessions`` and ``archived_sessions``.
+
+Read from https://github.com/openai/codex (codex-rs/protocol) and from stores of 0.98 to 0.171; input includes the
+cached and the cache-write tokens, reasoning is inside output. True here:
+
+- ``token_count`` events state a running total that repeats: a call is the difference to the total before it. Newer
+  rollouts have a ``token_usage_record`` per response beside it, with the response's id and its own usage.
+- the model is the one of the last ``turn_context``; without it, of the thread's settings.
+- older forks replay the parent's lines with new times: their calls have the key of the parent's (turn and running
+  total) and a later owner. Newer forks copy nothing and go on from the parent's total: their first event counts with
+  its ``last_token_usage``. A total that drops is a new beginning.
+"""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Iterator, Mapping
+from dataclasses import asdict, dataclass, field
+from pathlib import Path
+from typing import Any, Final
+
+from collector.jsonl import LineFile, lines, parse
+from collector.record import Record, Session
+from collector.runtimes import Batch, Facts, Source, places
+from collector.runtimes.values import count, is_local, is_unique, iso, latest, mapping, model, name, reference
+from shim.line import Tokens
+
+RUNTIME: Final = "codex"
+# The only lines that matter, by what they must contain; the rest is conversation.
+NEEDLES: Final = (
+    b'"token_count"',
+    b'"token_usage_record"',
+    b'"turn_context"',
+    b'"session_meta"',
+    b'"thread_settings_applied"',
+)
+FIELDS: Final = (
+    "input_tokens",
+    "cached_input_tokens",
+    "cache_write_input_tokens",
+    "output_tokens",
+    "reasoning_output_tokens",
+)
+LOCAL_PROVIDER: Final = "oss"
+
+
+@dataclass(slots=True)
+class Rollout:
+    """What has been read of one rollout; this is also what the next pass starts from."""
+
+    session: str
+    start: float | None = None
+    ended: float | None = None
+    parent: str | None = None
+    root: str | None = None
+    provider: str | None = None
+    model: str | None = None
+    turn: str | None = None
+    total: list[int | None] | None = None
+
+
+@dataclass(slots=True)
+class _Pass:
+    rollout: Rollout
+    skipped: Counter[str] = field(default_factory=Counter)
+
+    def take(self, line: bytes) -> Record | None:
+        entry = parse(line)
+        if entry is None:
+            self.skipped["bad_json"] += 1
+            return None
+        rollout = self.rollout
+        when = iso(entry.get("timestamp"))
+        rollout.start = rollout.start if rollout.start is not None else when
+        rollout.ended = latest(rollout.ended, when)
+        payload = mapping(entry.get("payload"))
+        match entry.get("type"):
+            case "session_meta":
+                self._meta(payload)
+            case "turn_context":
+                rollout.model = model(payload.get("model")) or rollout.model
+                rollout.turn = reference(payload.get("turn_id")) or rollout.turn
+            case "token_usage_record":
+                return self._recorded(payload, when)
+            case "event_msg" if payload.get("type") == "token_count":
+                return self._counted(mapping(payload.get("info")), when)
+            case "event_msg" if payload.get("type") == "thread_settings_applied":
+                chosen = mapping(payload.get("thread_settings")).get("model")
+                rollout.model = rollout.model or model(chosen)
+        return None
+
+    def _meta(self, payload: dict[str, Any]) -> None:
+        """The first header is the rollout's own; another one is replayed and names where the lines come from."""
+        rollout = self.rollout
+        identity = reference(payload.get("id"))
+        if rollout.root is None:
+            rollout.session = identity or rollout.session
+            rollout.parent = reference(payload.get("forked_from_id"))
+            rollout.provider = name(payload.get("model_provider"))
+            rollout.root = rollout.parent or rollout.session
+        else:
+            rollout.root = identity or rollout.root
+
+    def _recorded(self, payload: dict[str, Any], when: float | None) -> Record | None:
+        total = _usage(mapping(payload.get("thread_token_usage")))
+        used = _usage(mapping(payload.get("usage")))
+        self.rollout.total = total or self.rollout.total
+        if used is None or when is None:
+            self.skipped["no_usage"] += 1
+            return None
+        response = reference(payload.get("response_id"))
+        turn = reference(payload.get("turn_id")) or self.rollout.turn
+        return self._record(when, used, response or self._key(turn, total or used), response)
+
+    def _counted(self, info: dict[str, Any], when: float | None) -> Record | None:
+        total, last = _usage(mapping(info.get("total_token_usage"))), _usage(mapping(info.get("last_token_usage")))
+        before = self.rollout.total
+        if total is None or when is None:
+            self.skipped["no_usage"] += 1
+            return None
+        if total == before:
+            self.skipped["repeated"] += 1
+            return None
+        self.rollout.total = total
+        used = _difference(total, before) or last or total
+        return self._record(when, used, self._key(self.rollout.turn, total), None)
+
+    def _key(self, turn: str | None, total: list[int | None]) -> str:
+        """A running total within a turn; short turn ids repeat, so the session that made them is named too."""
+        unique = turn is not None and is_unique(turn)
+        return ":".join(str(part) for part in (() if unique else (self.rollout.root,)) + (turn, *total))
+
+    def _record(self, when: float, used: list[int | None], key: str, response: str | None) -> Record:
+        rollout = self.rollout
+        return Record(
+            RUNTIME,
+            key,
+            rollout.session,
+            when,
+            _tokens(used),
+            rollout.model,
+            "log" if rollout.model else "none",
+            rollout.provider,
+            owner=rollout.start if rollout.start is not None else when,
+            parent_session_id=rollout.parent,
+            local=rollout.provider == LOCAL_PROVIDER or is_local(rollout.provider),
+            response_id=response,
+        )
+
+
+def _usage(value: dict[str, Any]) -> list[int | None] | None:
+    counts = [count(value.get(key)) for key in FIELDS]
+    return counts if counts[0] is not None and counts[3] is not None else None
+
+
+def _difference(total: list[int | None], before: list[int | None] | None) -> list[int | None] | None:
+    """What was added since the last total; ``None`` where there is none, or where it was larger."""
+    if before is None:
+        return None
+    added = [None if now is None else now - (then or 0) for now, then in zip(total, before, strict=True)]
+    return None if any(part is not None and part < 0 for part in added) else added
+
+
+def _tokens(used: list[int | None]) -> Tokens:
+    whole, read, write, output, reasoning = used
+    fresh = max(0, (whole or 0) - (read or 0) - (write or 0))
+    return Tokens(
+        fresh,
+        read,
+        write,
+        None,
+        output,
+        min(reasoning, output) if reasoning is not None and output is not None else reasoning,
+    )
+
+
+class Codex:
+    """Reader of Codex's rollouts."""
+
+    runtime = RUNTIME
+
+    def sources(self, home: Path, environ: Mapping[str, str]) -> Iterator[Source]:
+        """One source a rollout, archived ones too."""
+        root = places.folder(home, environ, "CODEX_HOME", ".codex")
+        yield from places.stray(RUNTIME, home, root)
+        if places.leads_out(home, root):
+            return
+        for folder in ("sessions", "archived_sessions"):
+            for entry in places.walk(root / folder, _is_rollout, depth=4):
+                yield Source(RUNTIME, Path(entry.path))
+
+    def read(self, source: Source, state: dict[str, Any] | None) -> Iterator[Batch]:
+        """Records from the saved offset and total on. Raises ``SourceError``."""
+        saved = state or {}
+        file = LineFile(source.path, saved.get("at"))
+        known = {key: saved[key] for key in Rollout.__slots__ if key in saved}
+        before = file.offset
+        reading = _Pass(Rollout(**{"session": source.path.stem[-36:], **known}))
+        for block in file.blocks():
+            if before and file.offset - len(block) == 0:
+                # The file was replaced: nothing that was known of it holds.
+                reading.rollout = Rollout(source.path.stem[-36:])
+            before = 0
+            records = [record for line in _relevant(block) if (record := reading.take(line)) is not None]
+            yield _batch(reading, file, records)
+        yield Batch(skipped=file.skipped, state={"at": file.position, **asdict(reading.rollout)})
+
+
+def _batch(reading: _Pass, file: LineFile, records: list[Record]) -> Batch:
+    rollout = reading.rollout
+    skipped, reading.skipped = reading.skipped, Counter()
+    session = Session(
+        RUNTIME,
+        rollout.session,
+        rollout.start,
+        rollout.ended,
+        rollout.model,
+        parent_session_id=rollout.parent,
+    )
+    listed = [session] if rollout.start is not None else []
+    return Batch(records, listed, skipped, {"at": file.position, **asdict(rollout)})
+
+
+def _relevant(block: bytes) -> Iterator[bytes]:
+    """Lines that may count; the first and the last of a block too, for their times."""
+    every = list(lines(block))
+    for number, line in enumerate(every):
+        if number in (0, len(every) - 1) or any(needle in line for needle in NEEDLES):
+            yield line
+
+
+def _is_rollout(file: str) -> bool:
+    return file.startswith("rollout-") and file.endswith(".jsonl")
+
+
+READER: Final = Codex()
+FACTS: Final = Facts(
+    runtime=RUNTIME,
+    paths="~/.codex/sessions/<y>/<m>/<d>/rollout-<time>-<id>.jsonl; ~/.codex/archived_sessions",
+    variables="CODEX_HOME",
+    aggregation="differences of the running total; one per response where recorded",
+    input_includes_cache="yes, read and write",
+    reasoning_in_output="yes",
+    dedupe_key="response_id, else turn and running total",
+    cost_field="none",
+    cost_unit="none",
+    cost_basis="none",
+)

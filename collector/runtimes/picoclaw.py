@@ -1,0 +1,77 @@
+"""PicoClaw: token-blind. Its store tells who, when and which model alias; usage comes from the shim's lines.
+
+Verified in https://github.com/sipeed/picoclaw (pkg/memory, pkg/session): ``workspace/sessions/<key>.jsonl`` with a
+message a line, ``.meta.json`` beside it with the session's key and times. The times of assistant messages are what
+usage lines are matched to; a message itself is never read.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping
+from pathlib import Path
+from typing import Any, Final
+
+from collector.jsonl import LineFile, json_document, lines_with, parse
+from collector.record import Session
+from collector.runtimes import Batch, Facts, Source, places
+from collector.runtimes.values import earliest, iso, latest, mapping, name, reference
+
+RUNTIME: Final = "picoclaw"
+
+
+class PicoClaw:
+    """Reader of PicoClaw's session list."""
+
+    runtime = RUNTIME
+
+    def sources(self, home: Path, environ: Mapping[str, str]) -> Iterator[Source]:
+        """One source a session, its meta file a part of it."""
+        root = places.folder(home, environ, "PICOCLAW_HOME", ".picoclaw")
+        workspace = places.folder(home, environ, "PICOCLAW_AGENTS_DEFAULTS_WORKSPACE", str(root / "workspace"))
+        yield from places.stray(RUNTIME, home, workspace)
+        if places.leads_out(home, workspace):
+            return
+        for entry in places.files(workspace / "sessions", lambda file: file.endswith(".jsonl")):
+            path = Path(entry.path)
+            yield Source(RUNTIME, path, (path.with_suffix(".meta.json"),))
+
+    def read(self, source: Source, state: dict[str, Any] | None) -> Iterator[Batch]:
+        """One session with all its turns: the file is read whole, for it is rewritten when it is summarised."""
+        meta = mapping(json_document(source.path.with_suffix(".meta.json")))
+        turns: list[tuple[float, str | None]] = []
+        first = last = None
+        for block in LineFile(source.path).blocks():
+            for line in lines_with(block, b'"role"'):
+                entry = parse(line)
+                when = iso(entry.get("created_at")) if entry is not None else None
+                if entry is None or when is None:
+                    continue
+                first, last = earliest(first, when), latest(last, when)
+                if entry.get("role") == "assistant":
+                    turns.append((when, name(entry.get("model_name"))))
+        alias = next((named for _, named in reversed(turns) if named), None)
+        session = Session(
+            RUNTIME,
+            reference(meta.get("key")) or source.path.stem,
+            earliest(iso(meta.get("created_at")), first),
+            latest(iso(meta.get("updated_at")), last),
+            alias,
+            "log" if alias else "none",
+            turns=tuple(turns),
+        )
+        yield Batch(sessions=[session])
+
+
+READER: Final = PicoClaw()
+FACTS: Final = Facts(
+    runtime=RUNTIME,
+    paths="~/.picoclaw/workspace/sessions/<key>.jsonl, .meta.json",
+    variables="PICOCLAW_HOME, PICOCLAW_AGENTS_DEFAULTS_WORKSPACE",
+    aggregation="sessions and times of turns only",
+    input_includes_cache="-",
+    reasoning_in_output="-",
+    dedupe_key="-",
+    cost_field="none",
+    cost_unit="none",
+    cost_basis="none",
+)

@@ -1,0 +1,154 @@
+"""Qwen Code: chats below ``~/.qwen/projects/<project>/chats`` and the usage log beside them.
+
+Read from https://github.com/QwenLM/qwen-code (packages/core/src/services) and stores of 0.5 to 0.24; input includes the
+cache; whether thoughts are inside the candidates depends on the backend and shows in the total. True here:
+
+- an assistant line with ``usageMetadata`` is a call; ``ui_telemetry`` lines repeat it and are not read.
+- ``usage/token-usage-<month>.jsonl`` has a line for every request. Those of source ``main`` are in the chats; the
+  others (memory extraction and the like) are nowhere else and are calls of the session that they name.
+- ``usage_record.jsonl`` sums both up per exit and is not read.
+"""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Callable, Iterator, Mapping
+from pathlib import Path
+from typing import Any, Final
+
+from collector.jsonl import LineFile, lines, parse
+from collector.record import Record, Session
+from collector.runtimes import Batch, Facts, Source, places
+from collector.runtimes.thoughts import disjoint
+from collector.runtimes.values import count, earliest, is_unique, iso, latest, mapping, model, name, reference
+
+RUNTIME: Final = "qwen_code"
+MAIN: Final = "main"
+
+
+class _Chat:
+    """A file as far as it was read: a chat, or the usage log, which has no session of its own."""
+
+    def __init__(self, state: Mapping[str, Any], session: str | None) -> None:
+        self.session: str | None = state.get("session") or session
+        self.start: float | None = state.get("start")
+        self.ended: float | None = state.get("ended")
+        self.skipped: Counter[str] = Counter()
+
+    def turn(self, entry: dict[str, Any]) -> Record | None:
+        """The call that a line of a chat tells of."""
+        when = iso(entry.get("timestamp"))
+        self.session = reference(entry.get("sessionId")) or self.session
+        self.start, self.ended = earliest(self.start, when), latest(self.ended, when)
+        if entry.get("type") != "assistant":
+            return None
+        usage, identity = mapping(entry.get("usageMetadata")), reference(entry.get("uuid"))
+        if not usage or when is None or identity is None or self.session is None:
+            self.skipped["no_usage"] += 1
+            return None
+        tokens = disjoint(
+            count(usage.get("promptTokenCount")),
+            count(usage.get("candidatesTokenCount")),
+            count(usage.get("cachedContentTokenCount")),
+            count(usage.get("thoughtsTokenCount")),
+            count(usage.get("totalTokenCount")),
+            beside=False,
+        )
+        named = model(entry.get("model"))
+        return Record(
+            RUNTIME,
+            identity if is_unique(identity) else f"{self.session}:{identity}",
+            self.session,
+            when,
+            tokens,
+            named,
+            "log" if named else "none",
+            owner=self.start if self.start is not None else when,
+        )
+
+    def side_call(self, entry: dict[str, Any]) -> Record | None:
+        """The call that a line of the usage log tells of, unless a chat tells it."""
+        if entry.get("source") == MAIN:
+            self.skipped["in_chat"] += 1
+            return None
+        when, identity = iso(entry.get("timestamp")), reference(entry.get("id"))
+        session = reference(entry.get("sessionId"))
+        if when is None or identity is None or session is None or name(entry.get("source")) is None:
+            self.skipped["no_usage"] += 1
+            return None
+        tokens = disjoint(
+            count(entry.get("inputTokens")),
+            count(entry.get("outputTokens")),
+            count(entry.get("cachedTokens")),
+            count(entry.get("thoughtsTokens")),
+            count(entry.get("totalTokens")),
+            beside=False,
+        )
+        named = model(entry.get("model"))
+        return Record(RUNTIME, identity, session, when, tokens, named, "log" if named else "none", owner=when)
+
+    def batch(self, records: list[Record], position: list[int]) -> Batch:
+        """What was found, with the state to go on from."""
+        skipped, self.skipped = self.skipped, Counter()
+        listed = []
+        if self.session is not None and self.start is not None:
+            listed = [Session(RUNTIME, self.session, self.start, self.ended)]
+        state = {"at": position, "session": self.session, "start": self.start, "ended": self.ended}
+        return Batch(records, listed, skipped, state)
+
+
+class QwenCode:
+    """Reader of Qwen Code's chats and usage log."""
+
+    runtime = RUNTIME
+
+    def sources(self, home: Path, environ: Mapping[str, str]) -> Iterator[Source]:
+        """One source a chat and one a month of the usage log."""
+        roots = [places.folder(home, environ, "QWEN_HOME", ".qwen")]
+        if environ.get("QWEN_RUNTIME_DIR", "").strip():
+            roots.append(places.folder(home, environ, "QWEN_RUNTIME_DIR", ""))
+        for root in roots:
+            yield from places.stray(RUNTIME, home, root)
+            if not places.leads_out(home, root):
+                for project in places.subfolders(root / "projects"):
+                    for entry in places.files(project.path + "/chats", lambda file: file.endswith(".jsonl")):
+                        yield Source(RUNTIME, Path(entry.path))
+                for entry in places.files(root / "usage", _is_usage_log):
+                    yield Source(RUNTIME, Path(entry.path))
+
+    def read(self, source: Source, state: dict[str, Any] | None) -> Iterator[Batch]:
+        """Records from the saved offset on. Raises ``SourceError``."""
+        usage_log = _is_usage_log(source.path.name)
+        chat = _Chat(state or {}, None if usage_log else source.path.stem)
+        take: Callable[[dict[str, Any]], Record | None] = chat.side_call if usage_log else chat.turn
+        file = LineFile(source.path, (state or {}).get("at"))
+        for block in file.blocks():
+            records: dict[str, Record] = {}
+            for line in lines(block):
+                entry = parse(line)
+                if entry is None:
+                    chat.skipped["bad_json"] += 1
+                elif (record := take(entry)) is not None:
+                    records.setdefault(record.key, record)
+            yield chat.batch(list(records.values()), file.position)
+        chat.skipped += file.skipped
+        yield chat.batch([], file.position)
+
+
+def _is_usage_log(file: str) -> bool:
+    return file.startswith("token-usage-") and file.endswith(".jsonl")
+
+
+READER: Final = QwenCode()
+FACTS: Final = Facts(
+    runtime=RUNTIME,
+    paths="~/.qwen/projects/*/chats/<session>.jsonl, ~/.qwen/usage/token-usage-*.jsonl",
+    variables="QWEN_HOME, QWEN_RUNTIME_DIR",
+    aggregation="sum of assistant lines; side calls from the usage log",
+    input_includes_cache="yes",
+    reasoning_in_output="as the total tells",
+    dedupe_key="uuid",
+    cost_field="none",
+    cost_unit="none",
+    cost_basis="none",
+)
