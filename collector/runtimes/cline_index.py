@@ -1,0 +1,71 @@
+"""Cline's index ``sessions.db``: who started whom, and totals of sessions whose folder is gone.
+
+Its usage repeats the manifests', so it counts only for a session that has never had a folder here. A fork's total was
+seeded with its source's and cannot be told apart without messages: it is skipped. Schedules repeat session totals.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any, Final
+
+import orjson
+
+from collector.record import Session
+from collector.runtimes import Batch, Source, SourceError, values
+from collector.runtimes.cline_sessions import RUNTIME, USAGE_KEYS, Counts, Manifest, rest_record
+from collector.sqlite_ro import opened, picked, select
+
+COLUMNS: Final = ("session_id", "started_at", "ended_at", "model", "provider", "parent_session_id")
+PATHS: Final = (*(f"$.usage.{key}" for key in USAGE_KEYS), "$.usage.totalCost", "$.fork.forkedFromSessionId")
+
+
+def read_index(source: Source, state: dict[str, Any] | None) -> Iterator[Batch]:
+    """Sessions and orphaned totals. ``state``: the sessions that had a folder when the index was read."""
+    batch = Batch()
+    folders = source.parts[-1]
+    with_folder: set[str] = set((state or {}).get("folders", ()))
+    with opened(source.path) as database:
+        columns = database.columns("sessions")
+        if not {"session_id", "metadata_json"} <= columns:
+            raise SourceError(source.path, "no sessions in it (yet)")
+        for row in _rows(database, columns):
+            session = values.reference(row[0])
+            if session is None:
+                batch.skipped["bad_json"] += 1
+                continue
+            if _has_folder(folders, session):
+                with_folder.add(session)
+            manifest, parent = _manifest(session, row), values.reference(row[5])
+            if session not in with_folder and manifest.total is not None and manifest.total.size:
+                _orphan(manifest, batch)
+            elif parent is None:
+                # Its own folder says the rest.
+                continue
+            batch.sessions.append(Session(RUNTIME, session, manifest.started, manifest.ended, parent_session_id=parent))
+    batch.state = {"folders": sorted(with_folder)}
+    yield batch
+
+
+def _rows(database: Any, columns: frozenset[str]) -> Iterator[tuple[Any, ...]]:
+    sql = select("sessions", COLUMNS, columns).replace(" FROM", f", {picked('metadata_json', *PATHS)} FROM", 1)
+    yield from database.rows(sql)
+
+
+def _manifest(session: str, row: tuple[Any, ...]) -> Manifest:
+    *counts, cost, fork = orjson.loads(row[6]) if row[6] else [None] * len(PATHS)
+    total = Counts.of(dict(zip(USAGE_KEYS, counts, strict=True)), cost)
+    started, ended = values.iso(row[1]), values.iso(row[2])
+    return Manifest(session, started, ended, values.model(row[3]), values.name(row[4]), total, fork is not None)
+
+
+def _orphan(manifest: Manifest, batch: Batch) -> None:
+    if manifest.forked:
+        batch.skipped["fork_without_messages"] += 1
+    elif manifest.total is not None:
+        batch.records.append(rest_record(manifest, manifest.started, manifest.total, manifest.total.size, alone=True))
+
+
+def _has_folder(folders: Path, session: str) -> bool:
+    return "/" not in session and (folders / session).is_dir()

@@ -1,0 +1,259 @@
+"""A session folder of Cline's CLI: ``<id>.json`` (manifest) and ``*.messages.json`` (the lead's and its teammates').
+
+Both are rewritten whole, so they are documents. Messages are the records. A fork copies messages with their ids and the
+manifest's running total with them, so a message is known by id and time, and a fork's total is never counted. A total
+beyond the messages is (a crash lost them), as one more record; ``state`` remembers messages that were seen and are
+gone, which the total still holds. ``aggregateUsage`` repeats what teammates and sub-agents record themselves.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any, Final
+
+from collector import jsonl
+from collector.record import Record, Session
+from collector.runtimes import Batch, Source, values
+from collector.runtimes.local import is_local
+from shim.line import Tokens
+
+RUNTIME: Final = "cline"
+# Providers whose answer states what was charged; the others' costs come from Cline's price table.
+STATES_CHARGE: Final = "openrouter"
+MESSAGES: Final = ".messages.json"
+USAGE_KEYS: Final = ("inputTokens", "outputTokens", "cacheReadTokens", "cacheWriteTokens")
+
+
+@dataclass(frozen=True, slots=True)
+class Counts:
+    """What Cline counts for a message or a total. ``input`` includes ``read`` and ``write``; ``pico`` may be unset."""
+
+    input: int = 0
+    output: int = 0
+    read: int = 0
+    write: int = 0
+    pico: int | None = None
+
+    @classmethod
+    def of(cls, usage: dict[str, Any], cost: Any) -> Counts | None:
+        """The counts of a ``metrics`` or ``usage`` object, ``None`` where it has none."""
+        fresh, output, read, write = (values.count(usage.get(key)) for key in USAGE_KEYS)
+        if fresh is None and output is None:
+            return None
+        return cls(fresh or 0, output or 0, read or 0, write or 0, values.usd(cost))
+
+    @classmethod
+    def total(cls, parts: Iterator[list[int]]) -> Counts:
+        """The sum of what ``state`` keeps of messages."""
+        sums = [sum(column) for column in zip(*parts, strict=True)] or [0] * 5
+        return cls(*sums)
+
+    @property
+    def saved(self) -> list[int]:
+        """For ``state``."""
+        return [self.input, self.output, self.read, self.write, self.pico or 0]
+
+    @property
+    def size(self) -> int:
+        """All tokens; grows with every call."""
+        return self.input + self.output
+
+    @property
+    def tokens(self) -> Tokens:
+        """The product's disjoint classes."""
+        return Tokens(
+            input_tokens=values.fresh(self.input, self.read, self.write),
+            cache_read_tokens=self.read,
+            cache_write_tokens=self.write,
+            output_tokens=self.output,
+        )
+
+    def beyond(self, other: Counts) -> Counts:
+        """What these counts have more than the others, class by class."""
+        pairs = zip(self.saved, other.saved, strict=True)
+        fresh, output, read, write, pico = (max(0, mine - theirs) for mine, theirs in pairs)
+        return Counts(fresh, output, read, write, pico or None)
+
+
+@dataclass(frozen=True, slots=True)
+class Manifest:
+    """What the session's own document says; all of it may be missing."""
+
+    session: str
+    started: float | None = None
+    ended: float | None = None
+    model: str | None = None
+    provider: str | None = None
+    total: Counts | None = None
+    forked: bool = False
+
+    @classmethod
+    def of(cls, session: str, data: dict[str, Any]) -> Manifest:
+        metadata = values.mapping(data.get("metadata"))
+        usage = values.mapping(metadata.get("usage"))
+        return cls(
+            session,
+            values.iso(data.get("started_at")),
+            values.iso(data.get("ended_at")),
+            values.model(data.get("model")),
+            values.name(data.get("provider")),
+            Counts.of(usage, usage.get("totalCost")),
+            "fork" in metadata,
+        )
+
+
+@dataclass(frozen=True, slots=True)
+class Message:
+    """One assistant message with metrics. ``ts`` in epoch seconds."""
+
+    key: str
+    ts: float
+    model: str | None
+    provider: str | None
+    counts: Counts
+
+
+def read_session(source: Source, state: dict[str, Any] | None) -> Batch:
+    """All calls of one session folder."""
+    batch = Batch()
+    folder = source.path.parent
+    documents = [path for path in (source.path, *source.parts) if path.name.endswith(MESSAGES)]
+    manifest = _manifest(source.path, folder.name, batch)
+    urls = base_urls(source.parts)
+    lead: list[Message] = []
+    calls: list[Message] = []
+    for path in documents:
+        found = list(_messages(path, folder, batch))
+        calls += found
+        if path.name == folder.name + MESSAGES:
+            lead = found
+    started = manifest.started or values.earliest(*(call.ts for call in calls))
+    batch.records = [_record(call, manifest, started, urls) for call in calls]
+    batch.state = _rest(batch, manifest, started, lead, urls, state or {})
+    last = max(calls, key=lambda call: call.ts, default=None)
+    ended = manifest.ended or (last.ts if last else None)
+    model = last.model if last else None
+    batch.sessions.append(Session(RUNTIME, manifest.session, started, ended, model, "log" if model else "none"))
+    return batch
+
+
+def base_urls(parts: tuple[Path, ...]) -> dict[str, str]:
+    """Base URL by provider from Cline's settings."""
+    path = next((part for part in parts if part.name == "providers.json"), None)
+    providers = values.mapping((jsonl.json_document(path) or {}).get("providers")) if path else {}
+    found = {
+        name: values.mapping(values.mapping(one).get("settings")).get("baseUrl") for name, one in providers.items()
+    }
+    return {name: url for name, url in found.items() if isinstance(url, str)}
+
+
+def money(counts: Counts, provider: str | None, *, local: bool) -> tuple[int | None, str | None]:
+    """Vendor dollars and their basis. A zero counts where a charge was stated or the provider is local."""
+    billed = provider == STATES_CHARGE
+    if counts.pico or (counts.pico == 0 and (billed or local)):
+        return counts.pico, "billed" if billed else "runtime_price"
+    return None, None
+
+
+def rest_record(manifest: Manifest, started: float | None, rest: Counts, revision: int, *, alone: bool) -> Record:
+    """What a running total has beyond the messages; ``alone``: there are none."""
+    pico, basis = money(rest, manifest.provider, local=False)
+    if not rest.size:
+        pico, basis = 0, "runtime_price"
+    return Record(
+        runtime=RUNTIME,
+        key=f"rest:{manifest.session}",
+        session_id=manifest.session,
+        ts=manifest.ended or started or 0.0,
+        tokens=rest.tokens,
+        model=manifest.model,
+        model_source="log" if manifest.model else "none",
+        provider=manifest.provider,
+        grain="session",
+        owner=started or 0.0,
+        revision=revision,
+        vendor_pico=pico,
+        vendor_basis=basis,
+        caveat=None if alone or not rest.size else "cumulative_rest",
+    )
+
+
+def _manifest(path: Path, session: str, batch: Batch) -> Manifest:
+    if path.name.endswith(MESSAGES):
+        return Manifest(session)
+    data = jsonl.json_document(path)
+    if data is None:
+        batch.skipped["bad_json"] += 1
+    return Manifest.of(session, data or {})
+
+
+def _messages(path: Path, folder: Path, batch: Batch) -> Iterator[Message]:
+    data = jsonl.json_document(path)
+    if data is None:
+        batch.skipped["bad_json"] += 1
+        return
+    own = values.reference(data.get("sessionId")) or folder.name
+    if own != folder.name and (folder.parent / own).is_dir():
+        # A teammate with a session of its own is read there.
+        batch.skipped["own_session"] += 1
+        return
+    listed = data.get("messages")
+    for message in listed if isinstance(listed, list) else ():
+        call = _call(values.mapping(message))
+        if call is not None:
+            yield call
+        elif values.mapping(message).get("role") == "assistant":
+            batch.skipped["no_usage"] += 1
+
+
+def _call(message: dict[str, Any]) -> Message | None:
+    metrics, model = values.mapping(message.get("metrics")), values.mapping(message.get("modelInfo"))
+    counts = Counts.of(metrics, metrics.get("cost"))
+    identity, ts = values.reference(message.get("id")), values.millis(message.get("ts"))
+    if message.get("role") != "assistant" or counts is None or identity is None or ts is None:
+        return None
+    return Message(
+        f"{identity}:{ts:.3f}", ts, values.model(model.get("id")), values.name(model.get("provider")), counts
+    )
+
+
+def _record(call: Message, manifest: Manifest, started: float | None, urls: dict[str, str]) -> Record:
+    local = is_local(call.provider, call.model, urls.get(call.provider or ""))
+    pico, basis = money(call.counts, call.provider, local=local)
+    return Record(
+        runtime=RUNTIME,
+        key=call.key,
+        session_id=manifest.session,
+        ts=call.ts,
+        tokens=call.counts.tokens,
+        model=call.model,
+        model_source="log" if call.model else "none",
+        provider=call.provider,
+        owner=started or call.ts,
+        revision=call.counts.size,
+        vendor_pico=pico,
+        vendor_basis=basis,
+        local=local and not pico,
+    )
+
+
+def _rest(
+    batch: Batch,
+    manifest: Manifest,
+    started: float | None,
+    lead: list[Message],
+    urls: dict[str, str],
+    state: dict[str, Any],
+) -> dict[str, Any]:
+    """Adds what the lead's total has beyond all of its messages ever seen; the next state."""
+    seen = {**values.mapping(state.get("seen")), **{call.key: call.counts.saved for call in lead}}
+    rested = bool(state.get("rest"))
+    if manifest.total is not None and not manifest.forked and not batch.skipped["bad_json"]:
+        known = Counts.total(iter(seen.values()))
+        rest = manifest.total.beyond(known)
+        if rest.size or rested:
+            batch.records.append(rest_record(manifest, started, rest, manifest.total.size + known.size, alone=not seen))
+            rested = True
+    return {"seen": seen, "rest": rested}

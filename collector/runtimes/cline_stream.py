@@ -1,0 +1,116 @@
+"""Captured output of ``cline --json``: one file, one run, of which the last ``run_result`` with usage counts.
+
+Its ``usage`` is cumulative and, unlike the manifest's, includes teammates. A run that was killed has only the running
+totals of its last usage event. A stream names no session, so a run that is also in the session store (a message of the
+same model within its time) is left to the store. Models that Cline gives away have their cost forced to 0 here.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any, Final
+
+from collector import jsonl
+from collector.record import Record, Session
+from collector.runtimes import Batch, Source, values
+from collector.runtimes.cline_sessions import MESSAGES, RUNTIME, USAGE_KEYS, Counts, money
+from collector.runtimes.places import subfolders
+
+RESULT: Final = "run_result"
+RUNNING: Final = {f"total{key[0].upper()}{key[1:]}": key for key in USAGE_KEYS}
+# Clocks of one machine, read some calls apart.
+SLACK_SECONDS: Final = 2.0
+
+
+@dataclass(slots=True)
+class _Run:
+    """What is known of the run so far. ``final``: its result was written."""
+
+    first: float | None = None
+    last: float | None = None
+    counts: Counts | None = None
+    model: str | None = None
+    provider: str | None = None
+    final: bool = False
+
+    def take(self, line: dict[str, Any]) -> None:
+        when = values.iso(line.get("ts"))
+        self.first, self.last = self.first or when, when or self.last
+        event = values.mapping(line.get("event"))
+        if line.get("type") == RESULT:
+            usage = values.mapping(line.get("aggregateUsage")) or values.mapping(line.get("usage"))
+            counts = Counts.of(usage, usage.get("totalCost"))
+            model = values.mapping(line.get("model"))
+            self.model = values.model(model.get("id")) or self.model
+            self.provider = values.name(model.get("provider")) or self.provider
+            self.counts, self.final = (counts or self.counts), self.final or counts is not None
+        elif event.get("type") == "usage" and not self.final:
+            usage = {key: event.get(total) for total, key in RUNNING.items()}
+            self.counts = Counts.of(usage, event.get("totalCost")) or self.counts
+
+
+def read_stream(source: Source) -> Batch:
+    """The run of one file. Lines are parsed one at a time; only the numbers of the last usage are kept."""
+    batch = Batch()
+    run = _Run()
+    file = jsonl.LineFile(source.path)
+    for block in file.blocks():
+        for line in jsonl.lines(block):
+            value = jsonl.parse(line)
+            if value is None:
+                batch.skipped["bad_json"] += 1
+            elif "ts" in value:
+                run.take(value)
+    if run.counts is None or run.first is None or run.last is None:
+        batch.skipped["no_usage"] += 1
+    elif any(_holds(Path(entry.path), run) for part in source.parts for entry in subfolders(part)):
+        batch.skipped["copy"] += 1
+    else:
+        _add(batch, source.path.name, run, run.counts, run.first, run.last)
+    return batch
+
+
+def _add(batch: Batch, name: str, run: _Run, counts: Counts, first: float, last: float) -> None:
+    session = values.reference(f"stream:{name}") or f"stream:{first:.3f}"
+    pico, basis = money(counts, run.provider, local=False)
+    batch.records.append(
+        Record(
+            runtime=RUNTIME,
+            key=f"stream:{first:.3f}",
+            session_id=session,
+            ts=last,
+            tokens=counts.tokens,
+            model=run.model,
+            model_source="log" if run.model else "none",
+            provider=run.provider,
+            grain="session",
+            owner=first,
+            revision=2 * counts.size + run.final,
+            vendor_pico=pico or None,
+            vendor_basis=basis if pico else None,
+            usage="reported" if run.final else "partial",
+        )
+    )
+    batch.sessions.append(Session(RUNTIME, session, first, last, run.model, "log" if run.model else "none"))
+
+
+def _holds(folder: Path, run: _Run) -> bool:
+    """Whether a session folder has a message of this run."""
+    manifest = jsonl.json_document(folder / f"{folder.name}.json") or {}
+    started, ended = values.iso(manifest.get("started_at")), values.iso(manifest.get("ended_at"))
+    if started is None or not _meet(run, started, ended):
+        return False
+    messages = (jsonl.json_document(folder / (folder.name + MESSAGES)) or {}).get("messages")
+    for message in messages if isinstance(messages, list) else ():
+        if values.mapping(message).get("role") == "assistant":
+            ts = values.millis(message.get("ts"))
+            model = values.model(values.mapping(message.get("modelInfo")).get("id"))
+            if ts is not None and model == run.model and _meet(run, ts, ts):
+                return True
+    return False
+
+
+def _meet(run: _Run, start: float, end: float | None) -> bool:
+    first, last = run.first or 0.0, run.last or 0.0
+    return start <= last + SLACK_SECONDS and (end is None or end >= first - SLACK_SECONDS)

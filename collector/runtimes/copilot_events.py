@@ -1,0 +1,178 @@
+"""``session-state/<session>/events.jsonl`` of Copilot: used for sessions of which the ledger has no row.
+
+Newer builds write a ``session.usage_record`` per call; a copy of it in a forked session names its source. Older ones
+write only ``session.shutdown`` on a clean exit, cumulative over the legs of a session (one leg alone in the oldest), so
+the last of a rising series counts. A zero total with a key of the user's own means unknown.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any, Final
+
+from collector import jsonl
+from collector.record import PICO, Record, Session
+from collector.runtimes import Batch, Source, values
+from collector.sqlite_ro import KnownIds
+from shim.line import Tokens
+
+RUNTIME: Final = "copilot"
+EVENTS: Final = "events.jsonl"
+STORE: Final = "session-store.db"
+NO_LEDGER: Final = "other_basis"
+LEDGER: Final = KnownIds("assistant_usage_events", "session_id")
+NEEDLES: Final = (b'"session.start"', b'"session.usage_record"', b'"session.shutdown"')
+USAGE_KEYS: Final = ("inputTokens", "outputTokens", "cacheReadTokens", "cacheWriteTokens", "reasoningTokens")
+
+
+@dataclass(frozen=True, slots=True)
+class _Total:
+    """What a shutdown says of one model: raw counts in the order of ``USAGE_KEYS``, nano-AIU and time."""
+
+    counts: tuple[int, ...]
+    nano: int
+    ts: float
+
+    def __add__(self, other: _Total) -> _Total:
+        counts = tuple(a + b for a, b in zip(self.counts, other.counts, strict=True))
+        return _Total(counts, self.nano + other.nano, other.ts)
+
+    def covers(self, other: _Total) -> bool:
+        return self.counts[0] >= other.counts[0] and self.counts[1] >= other.counts[1]
+
+
+@dataclass(slots=True)
+class _Events:
+    """One file, read."""
+
+    session: str
+    first: float | None = None
+    last: float | None = None
+    calls: list[Record] = field(default_factory=list)
+    # Model -> what earlier series came to, and the last total of the present one.
+    totals: dict[str, list[_Total]] = field(default_factory=dict)
+    model: str | None = None
+
+
+def read_events(source: Source, state: dict[str, Any] | None) -> Batch:
+    """Calls or shutdown totals of one session. ``state``: the ledger had the session, so it stays in charge."""
+    batch = Batch()
+    session = source.path.parent.name
+    ledger = LEDGER.of(source.path.parents[2] / STORE)
+    if session in ledger or (state or {}).get("ledger"):
+        batch.skipped["in_ledger"] += 1
+        batch.state = {"ledger": True}
+        return batch
+    events = _read(source.path, session, ledger, batch)
+    batch.records = events.calls or list(_shutdowns(events))
+    model = batch.records[-1].model if batch.records else None
+    batch.sessions.append(Session(RUNTIME, session, events.first, events.last, model, "log" if model else "none"))
+    return batch
+
+
+def _read(path: Path, session: str, ledger: frozenset[str], batch: Batch) -> _Events:
+    events = _Events(session)
+    file = jsonl.LineFile(path)
+    last = b""
+    for block in file.blocks():
+        for line in jsonl.lines(block):
+            last = line
+            if any(needle in line for needle in NEEDLES):
+                _take(events, jsonl.parse(line), ledger, batch)
+    if (value := jsonl.parse(last)) is not None:
+        events.last = values.latest(events.last, values.iso(value.get("timestamp")))
+    return events
+
+
+def _take(events: _Events, line: dict[str, Any] | None, ledger: frozenset[str], batch: Batch) -> None:
+    ts = values.iso((line or {}).get("timestamp"))
+    if line is None or ts is None:
+        batch.skipped["bad_json"] += 1
+        return
+    events.first, events.last = events.first or ts, ts
+    data = values.mapping(line.get("data"))
+    if line.get("type") == "session.usage_record":
+        record = _call(events, values.mapping(data.get("usage")), ts, ledger)
+        if record is None:
+            batch.skipped["copy"] += 1
+        else:
+            events.calls.append(record)
+    elif line.get("type") == "session.shutdown":
+        for name, metrics in values.mapping(data.get("modelMetrics")).items():
+            if (model := values.model(name)) is not None:
+                _shutdown(events, model, values.mapping(metrics), ts)
+
+
+def _call(events: _Events, usage: dict[str, Any], ts: float, ledger: frozenset[str]) -> Record | None:
+    accounting = values.mapping(usage.get("accounting"))
+    origin = values.reference(accounting.get("sourceSessionId"))
+    if origin in ledger:
+        return None
+    counts = tuple(values.count(usage.get(key)) for key in USAGE_KEYS)
+    identity = values.reference(accounting.get("usageId")) or values.reference(usage.get("apiCallId"))
+    nano = values.count(usage.get("totalNanoAiu")) or 0
+    model = values.model(usage.get("model"))
+    return Record(
+        runtime=RUNTIME,
+        key=f"usage:{identity or f'{ts:.3f}:{model}:{counts}'}",
+        session_id=events.session,
+        ts=ts,
+        tokens=_tokens(counts),
+        model=model,
+        model_source="log" if model else "none",
+        owner=events.first or ts,
+        vendor_pico=nano * PICO // 10**11 or None,
+        vendor_basis="billed" if nano else None,
+        caveat=None if nano else NO_LEDGER,
+        response_id=values.reference(usage.get("apiCallId")),
+        duration_ms=values.count(usage.get("duration")),
+    )
+
+
+def _shutdown(events: _Events, model: str, metrics: dict[str, Any], ts: float) -> None:
+    """Adds a total to its series; a total below the one before begins another (compaction, or one leg alone)."""
+    usage = values.mapping(metrics.get("usage"))
+    counts = tuple(values.count(usage.get(key)) or 0 for key in USAGE_KEYS)
+    total = _Total(counts, values.count(metrics.get("totalNanoAiu")) or 0, ts)
+    series = events.totals.setdefault(model, [])
+    if series and total.covers(series[-1]):
+        series[-1] = total
+    else:
+        series.append(total)
+
+
+def _shutdowns(events: _Events) -> Iterator[Record]:
+    for model, series in events.totals.items():
+        total = series[0]
+        for other in series[1:]:
+            total += other
+        tokens = _tokens(total.counts)
+        if not tokens.total:
+            continue
+        yield Record(
+            runtime=RUNTIME,
+            key=f"shutdown:{events.session}:{model}",
+            session_id=events.session,
+            ts=total.ts,
+            tokens=tokens,
+            model=model,
+            grain="session",
+            owner=events.first or total.ts,
+            revision=tokens.total,
+            vendor_pico=total.nano * PICO // 10**11 or None,
+            vendor_basis="billed" if total.nano else None,
+            caveat=None if total.nano else NO_LEDGER,
+        )
+
+
+def _tokens(counts: tuple[int | None, ...]) -> Tokens:
+    total, output, read, write, reasoning = counts
+    return Tokens(
+        input_tokens=values.fresh(total, read, write),
+        cache_read_tokens=read,
+        cache_write_tokens=write,
+        output_tokens=output,
+        reasoning_tokens=reasoning,
+    )

@@ -1,0 +1,299 @@
+"""Goose: ``sessions.db``, whose rows hold running totals and, since schema 15, a ledger of calls beside them.
+
+True here (source: https://github.com/aaif-goose/goose session_manager.rs at 017176d0, schemas 5 to 17): columns without
+a prefix are the last call only. ``accumulated_*`` are the session's total, and so is the sum of the ledger with its
+``carried_forward`` row (what was accumulated before the ledger): the larger of the two counts, never both. So calls are
+records, and what the total has beyond them is one more record, whichever way the store says it. Input includes the
+cache. Costs are an estimate except where the row says ``provider_reported``; a running total skips calls it could not
+price. Times without a zone are UTC.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass, replace
+from pathlib import Path
+from typing import Any, Final
+
+from collector import jsonl
+from collector.record import Record, Session
+from collector.runtimes import Batch, Facts, Source, SourceError, values
+from collector.runtimes.local import is_local
+from collector.runtimes.places import folder, stray
+from collector.sqlite_ro import Database, opened, picked, select, sidecars
+from shim.line import Tokens
+
+RUNTIME: Final = "goose"
+BATCH: Final = 500
+CARRIED: Final = "carried_forward"
+REPORTED: Final = "provider_reported"
+# Ledger times are seconds, or milliseconds where they are larger than this.
+MILLISECONDS_FROM: Final = 10**10
+# Dollars of running totals are sums of floats.
+NOISE_PICO: Final = 10**6
+
+SESSION: Final = (
+    "id",
+    "created_at",
+    "updated_at",
+    "provider_name",
+    "parent_session_id",
+    "accumulated_input_tokens",
+    "accumulated_output_tokens",
+    "accumulated_cache_read_tokens",
+    "accumulated_cache_write_tokens",
+    "accumulated_cost",
+)
+LEDGER: Final = (
+    "id",
+    "session_id",
+    "created_timestamp",
+    "model",
+    "cost_source",
+    "input_tokens",
+    "output_tokens",
+    "cache_read_tokens",
+    "cache_write_tokens",
+    "cost",
+)
+_OLLAMA_HOST: Final = re.compile(rb"^OLLAMA_HOST:\s*[\"']?([^\s\"'#]+)", re.M)
+
+FACTS: Final = Facts(
+    runtime=RUNTIME,
+    paths="~/.local/share/goose/sessions/sessions.db",
+    variables="XDG_DATA_HOME, GOOSE_PATH_ROOT",
+    aggregation="sum of the ledger; accumulated_* is the check, and all there is before schema 15",
+    input_includes_cache="reads and writes",
+    reasoning_in_output="yes, not reported apart",
+    dedupe_key="session, its start, ledger row",
+    cost_field="usage_ledger.cost, sessions.accumulated_cost",
+    cost_unit="USD",
+    cost_basis="billed where provider_reported, else runtime_price",
+)
+
+
+@dataclass(frozen=True, slots=True)
+class _Counts:
+    """Tokens as Goose counts them (``input`` includes the cache) and pico-USD; ``None`` where a column is empty."""
+
+    input: int | None
+    output: int | None
+    read: int | None
+    write: int | None
+    pico: int | None
+
+    @classmethod
+    def of(cls, row: tuple[Any, ...]) -> _Counts:
+        fresh, output, read, write = (values.count(value) for value in row[:4])
+        return cls(fresh, output, read, write, values.usd(row[4]))
+
+    @property
+    def size(self) -> int:
+        return (self.input or 0) + (self.output or 0)
+
+    @property
+    def tokens(self) -> Tokens:
+        return Tokens(
+            input_tokens=values.fresh(self.input, self.read, self.write),
+            cache_read_tokens=self.read,
+            cache_write_tokens=self.write,
+            output_tokens=self.output,
+        )
+
+    def _each(self, other: _Counts, combine: Any) -> _Counts:
+        pairs = ((getattr(self, name), getattr(other, name)) for name in self.__slots__)
+        return _Counts(*(None if a is None and b is None else combine(a or 0, b or 0) for a, b in pairs))
+
+    def __add__(self, other: _Counts) -> _Counts:
+        return self._each(other, lambda a, b: a + b)
+
+    def larger(self, other: _Counts) -> _Counts:
+        return self._each(other, max)
+
+    def beyond(self, other: _Counts) -> _Counts:
+        rest = self._each(other, lambda a, b: max(0, a - b))
+        return replace(rest, pico=rest.pico if (rest.pico or 0) > NOISE_PICO else None)
+
+
+NOTHING: Final = _Counts(None, None, None, None, None)
+
+
+@dataclass(frozen=True, slots=True)
+class _Row:
+    """A session's row. ``split``: this schema has cache columns."""
+
+    id: str
+    started: float | None
+    ended: float | None
+    provider: str | None
+    parent: str | None
+    model: str | None
+    total: _Counts
+    split: bool
+
+    @property
+    def name(self) -> str:
+        """Session ids count from 1 every day on every machine; with its start one is itself."""
+        return f"{self.id}:{self.started or 0:.0f}"
+
+
+class Goose:
+    """One database per home."""
+
+    runtime = RUNTIME
+
+    def sources(self, home: Path, environ: Mapping[str, str]) -> Iterator[Source]:
+        data = folder(home, environ, "XDG_DATA_HOME", ".local/share") / "goose"
+        config = folder(home, environ, "XDG_CONFIG_HOME", ".config") / "goose" / "config.yaml"
+        if environ.get("GOOSE_PATH_ROOT", "").startswith("/"):
+            root = Path(environ["GOOSE_PATH_ROOT"])
+            data, config = root / "data", root / "config" / "config.yaml"
+        yield from stray(RUNTIME, home, data)
+        store = data / "sessions" / "sessions.db"
+        if store.is_file():
+            yield Source(RUNTIME, store, (*sidecars(store), *((config,) if config.is_file() else ())))
+
+    def read(self, source: Source, state: dict[str, Any] | None) -> Iterator[Batch]:
+        with opened(source.path) as database:
+            yield from _Reading(database, source, state or {}).batches()
+
+
+READER: Final = Goose()
+
+
+class _Reading:
+    """One pass over one database: a few numbers per session, ledger rows one at a time."""
+
+    def __init__(self, database: Database, source: Source, state: dict[str, Any]) -> None:
+        self._database = database
+        self._ollama = _ollama_host(source)
+        self._rests: set[str] = set(state.get("rests", ()))
+        columns = database.columns("sessions")
+        if not {"id", "created_at"} <= columns:
+            raise SourceError(source.path, "no sessions in it (yet)")
+        self._rows = {row.id: row for row in _sessions(database, columns)}
+        self._calls: dict[str, _Counts] = {}
+        self._carried: dict[str, _Counts] = {}
+        self._models: dict[str, str | None] = {}
+
+    def batches(self) -> Iterator[Batch]:
+        batch = Batch()
+        for record in self._ledger(batch):
+            batch.records.append(record)
+            if len(batch.records) >= BATCH:
+                yield batch
+                batch = Batch()
+        for row in self._rows.values():
+            rest = self._rest(row)
+            if rest is not None:
+                batch.records.append(rest)
+            used = rest is not None or row.id in self._models
+            model = self._models.get(row.id) or (row.model if used else None)
+            source = "log" if model else "none"
+            batch.sessions.append(Session(RUNTIME, row.id, row.started, row.ended, model, source, row.parent))
+        batch.state = {"rests": sorted(self._rests)}
+        yield batch
+
+    def _ledger(self, batch: Batch) -> Iterator[Record]:
+        columns = self._database.columns("usage_ledger")
+        if not {"id", "session_id"} <= columns:
+            return
+        for fields in self._database.rows(select("usage_ledger", LEDGER, columns, "ORDER BY id")):
+            row, counts = self._rows.get(fields[1]), _Counts.of(fields[5:])
+            if row is None or not counts.tokens.known:
+                batch.skipped["no_usage"] += 1
+            elif fields[4] == CARRIED:
+                self._carried[row.id] = self._carried.get(row.id, NOTHING) + counts
+            else:
+                self._calls[row.id] = self._calls.get(row.id, NOTHING) + counts
+                model = self._models[row.id] = values.model(fields[3]) or row.model
+                yield self._call(row, fields, counts, model)
+
+    def _call(self, row: _Row, fields: tuple[Any, ...], counts: _Counts, model: str | None) -> Record:
+        ts = _moment(fields[2]) or row.started or 0.0
+        reported = fields[4] == REPORTED
+        # A zero is one only if the provider said so.
+        pico = counts.pico if counts.pico or reported else None
+        local = pico is None and is_local(row.provider, model, self._ollama)
+        return Record(
+            runtime=RUNTIME,
+            key=f"{row.name}:{fields[0]}:{ts:.3f}",
+            session_id=row.id,
+            ts=ts,
+            tokens=counts.tokens,
+            model=model,
+            model_source="log" if model else "none",
+            provider=row.provider,
+            owner=row.started or ts,
+            revision=counts.size,
+            parent_session_id=row.parent,
+            vendor_pico=pico,
+            vendor_basis=None if pico is None else "billed" if reported else "runtime_price",
+            caveat=None if pico is None or reported else "vendor_estimate",
+            local=local,
+        )
+
+    def _rest(self, row: _Row) -> Record | None:
+        """What the session's total has beyond its calls: all of it before the ledger, or what was carried forward."""
+        calls = self._calls.get(row.id, NOTHING)
+        rest = row.total.larger(calls + self._carried.get(row.id, NOTHING)).beyond(calls)
+        if not rest.size and row.id not in self._rests:
+            return None
+        self._rests.add(row.id)
+        ts = row.ended or row.started or 0.0
+        local = rest.pico is None and is_local(row.provider, row.model, self._ollama)
+        pico = rest.pico or (None if rest.size else 0)
+        return Record(
+            runtime=RUNTIME,
+            key=f"{row.name}:rest",
+            session_id=row.id,
+            ts=ts,
+            tokens=rest.tokens,
+            model=row.model,
+            model_source="log" if row.model else "none",
+            provider=row.provider,
+            grain="session",
+            owner=row.started or ts,
+            revision=row.total.size + calls.size,
+            parent_session_id=row.parent,
+            vendor_pico=pico,
+            vendor_basis=None if pico is None else "runtime_price",
+            caveat=("vendor_estimate" if pico else None) if row.split else "cache_split_unknown",
+            local=local,
+        )
+
+
+def _sessions(database: Database, columns: frozenset[str]) -> Iterator[_Row]:
+    config = picked("model_config_json", "$.model_name") if "model_config_json" in columns else "NULL"
+    sql = select("sessions", SESSION, columns).replace(" FROM", f", {config} FROM", 1)
+    for fields in database.rows(sql):
+        if (session := values.reference(fields[0])) is not None:
+            yield _Row(
+                session,
+                values.iso(fields[1]),
+                values.iso(fields[2]),
+                values.name(fields[3]),
+                values.reference(fields[4]),
+                values.model(fields[10]),
+                _Counts.of(fields[5:10]),
+                "accumulated_cache_read_tokens" in columns,
+            )
+
+
+def _moment(value: Any) -> float | None:
+    large = isinstance(value, int | float) and value > MILLISECONDS_FROM
+    return values.millis(value) if large else values.seconds(value)
+
+
+def _ollama_host(source: Source) -> str | None:
+    """Where the configuration says Ollama runs, if it does: a remote one is not free of charge."""
+    path = next((part for part in source.parts if part.name == "config.yaml"), None)
+    try:
+        found = _OLLAMA_HOST.search(jsonl.document(path)) if path else None
+    except SourceError:
+        return None
+    if found is None:
+        return None
+    host = found.group(1).decode("ascii", "replace")
+    return host if "://" in host else f"http://{host}"
