@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import time
 from collections.abc import Callable, Iterable, Sequence
-from datetime import UTC, date, datetime
+from datetime import date
 from typing import Any, Final, TypeVar
 
 import orjson
@@ -35,6 +35,7 @@ from collector.rows import (
     SummaryRow,
     TotalRow,
     VmRow,
+    iso,
 )
 from shim.line import TOKEN_CLASSES
 
@@ -211,14 +212,6 @@ def sums(groups: Sequence[Group]) -> dict[str, Any]:
         "cost_caveat": join_caveats(group.kind.cost_caveat for group in priced),
         "acu": None if acu is None else acu / 10**6,
     }
-
-
-def iso(ms: int | None) -> str | None:
-    """Epoch milliseconds as ``2026-08-18T08:00:00.000Z``; ``None`` stays ``None``."""
-    if ms is None:
-        return None
-    whole, part = divmod(ms, 1000)
-    return f"{datetime.fromtimestamp(whole, UTC):%Y-%m-%dT%H:%M:%S}.{part:03d}Z"
 
 
 def _counts(groups: Iterable[Group]) -> Counts:

@@ -8,6 +8,7 @@ know the class, ``None`` where none does. ``unknown_calls`` are the calls whose 
 from __future__ import annotations
 
 from dataclasses import dataclass, fields
+from datetime import UTC, datetime
 from typing import Any, Final
 
 from collector.windows import ALL, Window
@@ -247,3 +248,11 @@ def as_json(row: Any) -> dict[str, Any]:
     shared = {f.name for f in fields(Sums)} if isinstance(row, Sums) else frozenset()
     ordered = [name for name in names if name not in shared] + [name for name in names if name in shared]
     return {name: getattr(row, name) for name in ordered}
+
+
+def iso(ms: int | None) -> str | None:
+    """Epoch milliseconds as ``2026-08-18T08:00:00.000Z``; ``None`` stays ``None``."""
+    if ms is None:
+        return None
+    whole, part = divmod(ms, 1000)
+    return f"{datetime.fromtimestamp(whole, UTC):%Y-%m-%dT%H:%M:%S}.{part:03d}Z"

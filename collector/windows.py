@@ -153,6 +153,11 @@ def named_zone(name: str) -> tzinfo | None:
         return None
 
 
+def zone_of(name: str) -> tzinfo:
+    """The zone of a name that a ledger remembers; UTC where this machine no longer knows it."""
+    return named_zone(name) or UTC
+
+
 def zone_name(zone: tzinfo) -> str:
     """The name under which the ledger remembers a zone."""
     return zone.key if isinstance(zone, ZoneInfo) and zone.key else "UTC" if zone is UTC else str(zone)

@@ -1,0 +1,145 @@
+"""Rollups by day and by session: sums kept in the transaction of the records they sum, always equal to a recount.
+
+There is one definition of a sum (``schema.SUMS``). A change of records is: take the sums of the touched runs of ids
+away, change the records, add the sums of the same runs. A recount is adding everything to empty tables.
+"""
+
+from __future__ import annotations
+
+import sqlite3
+from collections.abc import Iterable
+from typing import Final
+
+from collector.ledger.schema import SUMS
+
+Run = tuple[int, int]
+
+_NAMES: Final = ", ".join(SUMS)
+_ADD: Final = ", ".join(f"{name} = {name} + excluded.{name}" for name in SUMS)
+_SIGNED: Final = ", ".join(f"? * {name}" for name in SUMS)
+_TOTALS: Final = ", ".join(f"? * sum({name})" for name in SUMS)
+_MEASURES: Final = ", ".join(f"{expression} AS {name}" for name, expression in SUMS.items())
+
+TEMPORARY: Final = (
+    "CREATE TEMP TABLE touched (first INTEGER PRIMARY KEY, last INTEGER)",
+    "CREATE TEMP TABLE stale (session INTEGER PRIMARY KEY)",
+    f"CREATE TEMP TABLE delta (session, day, shape, kind, first, last, {_NAMES})",
+)
+DELTA_OF_ALL: Final = f"""INSERT INTO delta
+    SELECT session, day, shape, kind, min(ts), max(ifnull(ended, ts)), {_MEASURES} FROM record
+    WHERE withdrawn = 0 GROUP BY session, day, shape, kind"""
+DELTA_OF_TOUCHED: Final = DELTA_OF_ALL.replace(
+    "FROM record", "FROM touched CROSS JOIN record ON record.id BETWEEN touched.first AND touched.last"
+)
+TO_SESSIONS: Final = f"""INSERT INTO usage_session (session, day, shape, kind, {_NAMES})
+    SELECT session, day, shape, kind, {_SIGNED} FROM delta WHERE true
+    ON CONFLICT DO UPDATE SET {_ADD}"""
+TO_DAYS: Final = f"""INSERT INTO usage_day (day, shape, kind, {_NAMES})
+    SELECT day, shape, kind, {_TOTALS} FROM delta WHERE true GROUP BY day, shape, kind
+    ON CONFLICT DO UPDATE SET {_ADD}"""
+
+# What a session shows of its records. The model is the one used last; at one instant the greater name, whatever came
+# first, so that the order of arrival does not show.
+GROWN: Final = "SELECT session, min(first), max(last), sum(calls) FROM delta GROUP BY session"
+GROWN_MODELS: Final = """SELECT delta.session, ifnull(delta.last, -1), shape.model, shape.model_source
+    FROM delta JOIN shape ON shape.no = delta.shape WHERE shape.model IS NOT NULL ORDER BY 1, 2, 3"""
+GROW: Final = """UPDATE session SET first = min(ifnull(first, ?1), ifnull(?1, first)),
+    last = max(ifnull(last, ?2), ifnull(?2, last)), calls = calls + ?3,
+    recency = max(ifnull(recency, 0), ifnull(?2, 0)) WHERE no = ?4"""
+GROW_MODEL: Final = """UPDATE session SET last_model_at = ?1, last_model = ?2, last_model_source = ?3
+    WHERE no = ?4 AND (last_model_at IS NULL OR (?1, ?2) >= (last_model_at, last_model))"""
+_RECORDS: Final = "FROM record WHERE record.session = session.no AND withdrawn = 0"
+LOOK_AGAIN: Final = f"""UPDATE session SET
+    first = (SELECT min(ts) {_RECORDS}), last = (SELECT max(ifnull(ended, ts)) {_RECORDS}),
+    calls = (SELECT ifnull(sum(calls), 0) FROM usage_session WHERE usage_session.session = session.no),
+    (last_model_at, last_model, last_model_source) = (
+        SELECT ifnull(ifnull(ended, ts), -1), shape.model, shape.model_source
+        FROM record JOIN shape ON shape.no = record.shape
+        WHERE record.session = session.no AND withdrawn = 0 AND shape.model IS NOT NULL
+        ORDER BY ifnull(ifnull(ended, ts), -1) DESC, shape.model DESC LIMIT 1)
+    WHERE no IN (SELECT session FROM stale)"""
+RECENCY: Final = """UPDATE session SET recency = max(ifnull(last, 0), ifnull(ended, 0), ifnull(started, 0))
+    WHERE no IN (SELECT session FROM stale)"""
+
+
+def runs(ids: Iterable[int]) -> list[Run]:
+    """Ids as runs of consecutive numbers, in order."""
+    found: list[Run] = []
+    for value in sorted(ids):
+        if found and value <= found[-1][1] + 1:
+            found[-1] = (found[-1][0], value)
+        else:
+            found.append((value, value))
+    return found
+
+
+class Rollups:
+    """Keeps the rollups of one connection; every call belongs to a transaction of the caller."""
+
+    def __init__(self, db: sqlite3.Connection) -> None:
+        self._db = db
+        for statement in TEMPORARY:
+            db.execute(statement)
+
+    def add(self, touched: Iterable[Run]) -> None:
+        """Add the sums of new records."""
+        self._measure(touched)
+        self._apply(1)
+        self._grow()
+
+    def take(self, touched: Iterable[Run]) -> None:
+        """Take the sums of records away before they change; their sessions are looked at again by ``settle``."""
+        self._measure(touched)
+        self._apply(-1)
+        self._stale()
+
+    def put_back(self, touched: Iterable[Run]) -> None:
+        """Add the sums of records that were taken away and have changed."""
+        self._measure(touched)
+        self._apply(1)
+        self._stale()
+
+    def look_again(self, sessions: Iterable[int]) -> None:
+        """Have ``settle`` make sessions anew from their records and listing."""
+        self._db.executemany("INSERT OR IGNORE INTO stale VALUES (?)", [(session,) for session in sessions])
+
+    def settle(self) -> None:
+        """Make sessions anew whose records changed; call before the commit."""
+        if not self._db.execute("SELECT 1 FROM stale LIMIT 1").fetchone():
+            return
+        self._db.execute("DELETE FROM usage_session WHERE calls = 0 AND session IN (SELECT session FROM stale)")
+        self._db.execute("DELETE FROM usage_day WHERE calls = 0")
+        self._db.execute(LOOK_AGAIN)
+        self._db.execute(RECENCY)
+        self._db.execute("DELETE FROM stale")
+
+    def recount(self) -> None:
+        """Make all rollups anew from the records."""
+        self._db.execute("DELETE FROM usage_session")
+        self._db.execute("DELETE FROM usage_day")
+        self._db.execute("DELETE FROM delta")
+        self._db.execute(DELTA_OF_ALL)
+        self._apply(1)
+        self._db.execute("INSERT OR IGNORE INTO stale SELECT no FROM session")
+        self.settle()
+
+    def _measure(self, touched: Iterable[Run]) -> None:
+        self._db.execute("DELETE FROM touched")
+        self._db.execute("DELETE FROM delta")
+        self._db.executemany("INSERT INTO touched VALUES (?, ?)", touched)
+        self._db.execute(DELTA_OF_TOUCHED)
+
+    def _apply(self, sign: int) -> None:
+        signs = (sign,) * len(SUMS)
+        self._db.execute(TO_SESSIONS, signs)
+        self._db.execute(TO_DAYS, signs)
+
+    def _stale(self) -> None:
+        self._db.execute("INSERT OR IGNORE INTO stale SELECT session FROM delta")
+
+    def _grow(self) -> None:
+        """Sessions that only gained records: no look back at the old ones."""
+        grown = self._db.execute(GROWN).fetchall()
+        self._db.executemany(GROW, [(first, last, calls, session) for session, first, last, calls in grown])
+        newest = {session: (at, model, how) for session, at, model, how in self._db.execute(GROWN_MODELS)}
+        self._db.executemany(GROW_MODEL, [(*model, session) for session, model in newest.items()])

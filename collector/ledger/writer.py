@@ -1,0 +1,218 @@
+"""What one transaction writes: records with their rollups and journal, refusals, quarantine, positions.
+
+Everything that a step of the ingest learned is committed together or not at all, so a crash at any point and a restart
+end in the same ledger. ``Transaction`` is handed out by ``SqliteLedger.transaction`` and is of no use after it.
+"""
+
+from __future__ import annotations
+
+import sqlite3
+from collections.abc import Iterable, Iterator, Sequence
+from dataclasses import dataclass
+from typing import Any, Final
+
+import orjson
+
+from collector.ledger.interning import Numbers
+from collector.ledger.rollups import Rollups, Run, runs
+from collector.ledger.schema import BY_NAME, RECORD, SEQ_BITS
+from collector.merge import Version
+from collector.ranges import RangeSet
+from shim.line import TOKEN_CLASSES
+
+EXAMPLES: Final = 5
+MAX_BOOTS: Final = 5_000
+CHUNK: Final = 500
+INSERT_RECORD: Final = f"INSERT INTO record VALUES ({', '.join('?' * len(RECORD))})"
+REPLACE_RECORD: Final = f"INSERT OR REPLACE INTO record VALUES ({', '.join('?' * len(RECORD))})"
+
+# One row of ``record`` in the order of its columns.
+Row = tuple[Any, ...]
+AT: Final = {name: place for place, name in enumerate(RECORD)}
+
+
+@dataclass(frozen=True, slots=True)
+class Stored:
+    """A store's record that the ledger has: its number, version, vm and row."""
+
+    id: int
+    version: Version
+    vm: str
+    row: Row
+
+
+class SeenLines:
+    """Which lines of each boot were read, as runs; loaded when asked for, written back at the commit."""
+
+    def __init__(self, db: sqlite3.Connection) -> None:
+        self._db = db
+        self._sets: dict[int, RangeSet] = {}
+        self._stored: dict[int, frozenset[Run]] = {}
+        self._touched: set[int] = set()
+
+    def forget(self) -> None:
+        """Drop what is remembered: another process wrote, or the transaction was rolled back."""
+        self._sets.clear()
+        self._stored.clear()
+        self._touched.clear()
+
+    def add(self, boot: int, seq: int) -> bool:
+        """Note a line; ``False`` if it was read before."""
+        known = self._sets.get(boot)
+        if known is None:
+            known = self._load(boot)
+        self._touched.add(boot)
+        return known.add(seq)
+
+    def flush(self) -> None:
+        """Write the runs that changed."""
+        for boot in self._touched:
+            now = frozenset(self._sets[boot])
+            before = self._stored[boot]
+            self._db.executemany(
+                "DELETE FROM seen WHERE boot = ? AND first = ?", [(boot, first) for first, _ in before - now]
+            )
+            self._db.executemany("INSERT INTO seen VALUES (?, ?, ?)", [(boot, *run) for run in sorted(now - before)])
+            self._stored[boot] = now
+        self._touched.clear()
+        if len(self._sets) > MAX_BOOTS:
+            self.forget()
+
+    def _load(self, boot: int) -> RangeSet:
+        rows = self._db.execute("SELECT first, last FROM seen WHERE boot = ?", (boot,)).fetchall()
+        self._stored[boot] = frozenset(rows)
+        known = self._sets[boot] = RangeSet(rows)
+        return known
+
+
+class Transaction:
+    """Writes of one transaction. ``numbers`` turns names into the numbers that rows hold."""
+
+    def __init__(self, db: sqlite3.Connection, numbers: Numbers, rollups: Rollups, seen: SeenLines) -> None:
+        self.db = db
+        self.numbers = numbers
+        self.rollups = rollups
+        self._seen = seen
+        self._next_vendor: int | None = None
+
+    def line_id(self, boot: str, seq: int, vm: str) -> int | None:
+        """The record id of a line that is new, ``None`` if it was read before. From now on it was read."""
+        number = self.numbers.boot(boot, vm)
+        return number << SEQ_BITS | seq if self._seen.add(number, seq) else None
+
+    def vendor_id(self) -> int:
+        """The id of a new record of a store."""
+        if self._next_vendor is None:
+            found = self.db.execute("SELECT max(id) FROM record WHERE id < ?", (1 << SEQ_BITS,)).fetchone()[0]
+            self._next_vendor = (found or 0) + 1
+        self._next_vendor += 1
+        return self._next_vendor - 1
+
+    def add(self, rows: Sequence[Row]) -> None:
+        """Insert new records."""
+        if not rows:
+            return
+        self.db.executemany(INSERT_RECORD, rows)
+        touched = runs(row[0] for row in rows)
+        self.rollups.add(touched)
+        self._journal(touched)
+
+    def replace(self, rows: Sequence[Row]) -> None:
+        """Put records in the place of those that have their ids."""
+        if not rows:
+            return
+        touched = runs(row[0] for row in rows)
+        self.rollups.take(touched)
+        self.db.executemany(REPLACE_RECORD, rows)
+        self.rollups.put_back(touched)
+        self._journal(touched)
+
+    def rows(self, ids: Iterable[int]) -> dict[int, Row]:
+        """Records by id."""
+        return {row[0]: row for row in self.select("SELECT * FROM record WHERE id IN ({})", ids)}
+
+    def stored(self, keys: Iterable[bytes]) -> dict[bytes, Stored]:
+        """The records of stores that the ledger has under these keys."""
+        query = """SELECT vendor.key, vendor.owner, vendor.revision, session.session_id, session.vm, record.*
+            FROM vendor JOIN record ON record.id = vendor.id JOIN session ON session.no = record.session
+            WHERE vendor.key IN ({})"""
+        found = {}
+        for key, owner, revision, session_id, vm, *row in self.select(query, keys):
+            version = Version(session_id, owner, revision, content(tuple(row)))
+            found[key] = Stored(row[0], version, vm, tuple(row))
+        return found
+
+    def set_versions(self, versions: Iterable[tuple[bytes, int, Version]]) -> None:
+        """Remember which version of each key a record holds."""
+        self.db.executemany(
+            "INSERT OR REPLACE INTO vendor VALUES (?, ?, ?, ?)",
+            [(key, number, version.owner_ms, version.revision) for key, number, version in versions],
+        )
+
+    def refuse(self, reason: str, runtime: str, vm: str, example: str, ts_ms: int | None, count: int = 1) -> None:
+        """Count something that was refused; the first few are kept as examples."""
+        row = self.db.execute(
+            "SELECT count, first, last, examples FROM refusal WHERE reason = ? AND runtime = ? AND vm = ?",
+            (reason, runtime, vm),
+        ).fetchone() or (0, None, None, "[]")
+        times = [time for time in (row[1], row[2], ts_ms) if time is not None]
+        examples = orjson.loads(row[3])
+        if len(examples) < EXAMPLES and example not in examples:
+            examples.append(example)
+        self.db.execute(
+            "INSERT OR REPLACE INTO refusal VALUES (?, ?, ?, ?, ?, ?, ?)",
+            (
+                reason,
+                runtime,
+                vm,
+                row[0] + count,
+                min(times, default=None),
+                max(times, default=None),
+                orjson.dumps(examples).decode(),
+            ),
+        )
+
+    def quarantine(self, head: bytes, path: str, faults: Iterable[tuple[int, str]], at_ms: int) -> int:
+        """Keep aside where bad lines stand (offset and reason); how many were not known yet."""
+        before = self.db.total_changes
+        self.db.executemany(
+            "INSERT OR IGNORE INTO quarantine VALUES (?, ?, ?, ?, ?)",
+            [(head, offset, path, reason, at_ms) for offset, reason in faults],
+        )
+        return self.db.total_changes - before
+
+    def keep_evidence(self, rows: Iterable[Row]) -> int:
+        """Keep token-bearing records of token-blind runtimes beside the ledger; how many were not known yet."""
+        marks = ", ".join("?" * len(BY_NAME["evidence"].names))
+        before = self.db.total_changes
+        self.db.executemany(f"INSERT OR IGNORE INTO evidence VALUES ({marks})", rows)
+        return self.db.total_changes - before
+
+    def select(self, query: str, values: Iterable[Any]) -> Iterator[Row]:
+        """Rows of a query with one ``IN ({})`` over any number of values."""
+        wanted = list(values)
+        for start in range(0, len(wanted), CHUNK):
+            part = wanted[start : start + CHUNK]
+            yield from self.db.execute(query.format(", ".join("?" * len(part))), part)
+
+    def finish(self) -> None:
+        """What is left to do before the commit."""
+        self._seen.flush()
+        self.rollups.settle()
+
+    def _journal(self, touched: Iterable[Run]) -> None:
+        self.db.executemany("INSERT INTO change (first, last) VALUES (?, ?)", touched)
+
+
+_TOKENS: Final = slice(AT[TOKEN_CLASSES[0]], AT[TOKEN_CLASSES[-1]] + 1)
+
+
+def content(row: Row) -> tuple[int, ...]:
+    """What of a row decides between two versions that claim the same revision (as ``merge.version``)."""
+    counts = dict(zip(TOKEN_CLASSES, row[_TOKENS], strict=True))
+    parts = [counts[name] for name in ("input_tokens", "cache_read_tokens", "cache_write_tokens", "output_tokens")]
+    known = [part for part in parts if part is not None]
+    return tuple(
+        -1 if value is None else value
+        for value in (counts["output_tokens"], sum(known) if known else None, row[AT["acu"]])
+    )
