@@ -61,6 +61,9 @@ BASES: Final[Mapping[str, str]] = {
 # Known by name, but every customer has an address of his own: usable once VM_USAGE_UPSTREAM_<NAME> gives it.
 NEEDS_ADDRESS: Final = {"azure": "https://<resource>.openai.azure.com"}
 
+# Other names in URLs: PicoClaw keeps "google/" in a model's name only where the base URL holds "openrouter.ai".
+ALSO_NAMED: Final = {"openrouter.ai": "openrouter"}
+
 METADATA_NAMES: Final = frozenset(
     {"metadata", "metadata.google.internal", "metadata.goog", "instance-data", "instance-data.ec2.internal"}
 )
@@ -106,7 +109,8 @@ def known_upstreams(given: Mapping[str, str]) -> dict[str, Upstream]:
 
     Raises ``ConfigError`` for a base URL that cannot be one.
     """
-    return {name: parse(name, base) for name, base in {**BASES, **given}.items()}
+    found = {name: parse(name, base) for name, base in {**BASES, **given}.items()}
+    return found | {other: found[name] for other, name in ALSO_NAMED.items()}
 
 
 def parse(name: str, base: str) -> Upstream:
