@@ -1,0 +1,217 @@
+"""OpenClaw: sessions in Pi's entry format, as JSONL files and, since 2026.9, as rows of a SQLite database per agent.
+
+Read from https://github.com/openclaw/openclaw (src/config/sessions) and stores of 2026.3.31 and 2026.9.6. True here:
+
+- ``agents/<agent>/sessions/*.jsonl`` and archives (``.deleted.<time>``, ``.reset.<time>``, also ``.zst``): a deleted
+  transcript is renamed, its spend stays. ``sessions.json`` describes the last call only and is not read.
+- ``agents/<agent>/agent/openclaw-agent.sqlite``: ``transcript_events`` holds an entry per row, as text in
+  ``event_json`` or compressed in ``event_zstd``; deleted sessions move to ``session_transcript_archives``.
+- entries of provider ``openclaw`` (mirrored deliveries, injected text) are no calls.
+- where the provider sent no usage OpenClaw writes zeros: not a measurement (``usage`` is ``missing``).
+"""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Iterator, Mapping
+from pathlib import Path
+from typing import Any, Final
+
+import zstandard
+
+from collector import sqlite_ro
+from collector.jsonl import MAX_DOCUMENT, MAX_LINE, document, json_document, parse
+from collector.record import Record, Session
+from collector.runtimes import Batch, Facts, Source, SourceError, places
+from collector.runtimes.pi import Transcript, read_lines, take_lines
+from collector.runtimes.values import mapping
+
+RUNTIME: Final = "openclaw"
+DATABASE: Final = "openclaw-agent.sqlite"
+OWN_PROVIDER: Final = "openclaw"
+OWN_MODELS: Final = ("delivery-mirror", "gateway-injected")
+CONFIGS: Final = ("openclaw.json", "clawdbot.json", "moltbot.json", "moldbot.json")
+ROWS_PER_BATCH: Final = 5_000
+
+
+class _Entries(Transcript):
+    """A transcript without the entries that OpenClaw itself wrote."""
+
+    def take(self, entry: dict[str, Any]) -> Record | None:
+        message = mapping(entry.get("message"))
+        if message.get("provider") == OWN_PROVIDER or message.get("model") in OWN_MODELS:
+            self.skipped["no_call"] += 1
+            entry = {key: value for key, value in entry.items() if key in ("type", "timestamp")}
+        return Transcript.take(self, entry)
+
+
+class OpenClaw:
+    """Reader of OpenClaw's transcripts, files and databases."""
+
+    runtime = RUNTIME
+
+    def sources(self, home: Path, environ: Mapping[str, str]) -> Iterator[Source]:
+        """One source a transcript file, one a database; the configuration is a part of each."""
+        for root in _roots(home, environ):
+            yield from places.stray(RUNTIME, home, root)
+            if places.leads_out(home, root):
+                continue
+            config = tuple(root / name for name in CONFIGS)
+            for agent in places.subfolders(root / "agents"):
+                for entry in places.files(agent.path + "/sessions", _is_transcript):
+                    yield Source(RUNTIME, Path(entry.path), config)
+                for entry in places.files(agent.path + "/agent", lambda file: file == DATABASE):
+                    path = Path(entry.path)
+                    yield Source(RUNTIME, path, (*config, path.with_name(DATABASE + "-wal")))
+
+    def read(self, source: Source, state: dict[str, Any] | None) -> Iterator[Batch]:
+        """Records from the saved offset or row on. Raises ``SourceError``."""
+        urls = _urls(source.parts)
+        if source.path.name == DATABASE:
+            return _read_database(source.path, urls, state or {})
+        if source.path.suffix == ".zst":
+            return _read_compressed(source.path, urls)
+        session = source.path.name.partition(".jsonl")[0]
+        return read_lines(source.path, _Entries(RUNTIME, session, urls), state)
+
+
+def _roots(home: Path, environ: Mapping[str, str]) -> list[Path]:
+    if environ.get("OPENCLAW_STATE_DIR", "").strip():
+        return [places.folder(home, environ, "OPENCLAW_STATE_DIR", "")]
+    own_home = places.folder(home, environ, "OPENCLAW_HOME", "")
+    named = [own_home] if own_home != home / "" else []
+    return [*named, *(own_home / root for root in (".openclaw", ".clawdbot", ".moltbot", ".moldbot"))]
+
+
+def _is_transcript(file: str) -> bool:
+    stem, found, rest = file.partition(".jsonl")
+    archived = rest.startswith((".deleted.", ".reset."))
+    return bool(found) and (not rest or archived or rest == ".zst") and not stem.endswith(".trajectory")
+
+
+def _urls(parts: tuple[Path, ...]) -> dict[str, object]:
+    urls: dict[str, object] = {}
+    for path in parts:
+        if path.name in CONFIGS:
+            providers = mapping(mapping(mapping(json_document(path)).get("models")).get("providers"))
+            urls.update({provider: mapping(entry).get("baseUrl") for provider, entry in providers.items()})
+    return urls
+
+
+def _read_compressed(path: Path, urls: dict[str, object]) -> Iterator[Batch]:
+    transcript = _Entries(RUNTIME, path.name.partition(".jsonl")[0], urls)
+    text = _decompressed(document(path), MAX_DOCUMENT)
+    if text is None:
+        raise SourceError(path, "damaged archive")
+    records = take_lines(transcript, text)
+    yield Batch(records, transcript.listed(), transcript.skipped)
+
+
+def _decompressed(data: bytes, limit: int) -> bytes | None:
+    """The text behind zstd, or ``None`` where it is damaged or longer than ``limit`` bytes."""
+    try:
+        with zstandard.ZstdDecompressor(max_window_size=1 << 27).stream_reader(data) as stream:
+            text = stream.read(limit + 1)
+    except (zstandard.ZstdError, MemoryError):
+        return None
+    return text if len(text) <= limit else None
+
+
+def _read_database(path: Path, urls: dict[str, object], state: dict[str, Any]) -> Iterator[Batch]:
+    """New rows of ``transcript_events`` in the order in which they were written; a rewritten row is new again."""
+    with sqlite_ro.opened(path) as database:
+        columns = database.columns("transcript_events")
+        if "session_id" not in columns:
+            yield Batch(skipped=Counter({"no_table": 1}))
+            return
+        last = _resumed(database, state)
+        wanted = ("rowid", "session_id", "event_json", "event_zstd")
+        sql = sqlite_ro.select("transcript_events", wanted, columns | {"rowid"}, "WHERE rowid > ? ORDER BY rowid")
+        transcripts: dict[str, _Entries] = {}
+        batch = Batch()
+        for rowid, session, text, packed in database.rows(sql, (last,)):
+            last = rowid
+            transcript = transcripts.get(session)
+            if transcript is None:
+                transcript = transcripts[session] = _begun(database, session, urls, columns)
+            entry = _entry(text, packed)
+            if entry is None:
+                batch.skipped["bad_json"] += 1
+            elif (record := transcript.take(entry)) is not None:
+                batch.records.append(record)
+            if len(batch.records) >= ROWS_PER_BATCH:
+                yield _finished(batch, transcripts, last)
+                batch = Batch()
+        _archived(database, urls, batch)
+        yield _finished(batch, transcripts, last)
+
+
+def _resumed(database: sqlite_ro.Database, state: dict[str, Any]) -> int:
+    """The row to go on after; 0 where the database is another one than before."""
+    last = state.get("row")
+    newest = next(database.rows("SELECT max(rowid) FROM transcript_events"), (None,))[0] or 0
+    return last if isinstance(last, int) and last <= newest else 0
+
+
+def _begun(database: sqlite_ro.Database, session: str, urls: dict[str, object], columns: frozenset[str]) -> _Entries:
+    """A session's transcript with its header taken, from wherever the reading goes on."""
+    transcript = _Entries(RUNTIME, session, urls)
+    order = "WHERE session_id = ? ORDER BY seq LIMIT 1"
+    sql = sqlite_ro.select("transcript_events", ("event_json", "event_zstd"), columns, order)
+    for text, packed in database.rows(sql, (session,)):
+        entry = _entry(text, packed)
+        if entry is not None:
+            transcript.take(entry)
+    return transcript
+
+
+def _entry(text: object, packed: object) -> dict[str, Any] | None:
+    if isinstance(text, str):
+        return parse(text.encode())
+    if isinstance(packed, bytes) and (data := _decompressed(packed, MAX_LINE)) is not None:
+        return parse(data)
+    return None
+
+
+def _archived(database: sqlite_ro.Database, urls: dict[str, object], batch: Batch) -> None:
+    """Calls of sessions that were deleted or reset inside the database."""
+    for table in ("session_transcript_archives", "session_transcript_cold_archives"):
+        columns = database.columns(table)
+        if "archive_blob" not in columns:
+            continue
+        sql = sqlite_ro.select(
+            table, ("session_id", "encoding", "archive_blob"), columns, "WHERE archive_blob IS NOT NULL"
+        )
+        for session, encoding, blob in database.rows(sql):
+            text = blob if encoding == "identity" else _decompressed(blob, MAX_DOCUMENT)
+            if not isinstance(text, bytes):
+                batch.skipped["bad_archive"] += 1
+                continue
+            transcript = _Entries(RUNTIME, session, urls)
+            batch.records.extend(take_lines(transcript, text))
+            batch.sessions.extend(transcript.listed())
+
+
+def _finished(batch: Batch, transcripts: dict[str, _Entries], last: int) -> Batch:
+    for transcript in transcripts.values():
+        sessions: list[Session] = transcript.listed()
+        batch.sessions.extend(sessions)
+        batch.skipped += transcript.skipped
+        transcript.skipped = Counter()
+    batch.state = {"row": last}
+    return batch
+
+
+READER: Final = OpenClaw()
+FACTS: Final = Facts(
+    runtime=RUNTIME,
+    paths="~/.openclaw/agents/*/sessions/*.jsonl[.deleted.*|.reset.*], agent/openclaw-agent.sqlite; .clawdbot …",
+    variables="OPENCLAW_STATE_DIR, OPENCLAW_HOME",
+    aggregation="sum of assistant entries",
+    input_includes_cache="no",
+    reasoning_in_output="yes",
+    dedupe_key="responseId (else entry id), message.timestamp",
+    cost_field="message.usage.cost.total",
+    cost_unit="USD",
+    cost_basis="runtime_price; 0 on a remote provider is unknown",
+)

@@ -1,0 +1,223 @@
+"""Pi: JSONL sessions below ``~/.pi/agent/sessions``, one entry a line, assistant messages with usage and cost.
+
+Verified in https://github.com/badlogic/pi-mono (packages/coding-agent/docs/session.md); input excludes the cache,
+reasoning is inside output. True here:
+
+- every assistant entry is a call that was paid, on whatever branch it lies, aborted or not; a try that failed before
+  any token leaves zeros and is none.
+- forks copy entries word for word into a file whose header names ``parentSession``; the header's time is the owner's.
+- ``cost.total`` is Pi's own price list in USD, a provider's charge where ``totalFromProvider``; a custom model without
+  a price costs 0 there, so 0 is only believed of a local provider.
+"""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any, Final
+
+from collector.jsonl import LineFile, json_document, lines, parse
+from collector.record import Record, Session
+from collector.runtimes import Batch, Facts, Source, places
+from collector.runtimes.local import is_local
+from collector.runtimes.values import (
+    count,
+    iso,
+    latest,
+    mapping,
+    millis,
+    model,
+    name,
+    reference,
+    usd,
+)
+from shim.line import Tokens
+
+RUNTIME: Final = "pi"
+
+
+@dataclass(slots=True)
+class Transcript:
+    """A session in the entry format of Pi, which OpenClaw shares, as far as it was read.
+
+    ``urls`` are the base URLs of the providers in the runtime's configuration: evidence of a local one.
+    """
+
+    runtime: str
+    session: str
+    urls: Mapping[str, object]
+    start: float | None = None
+    ended: float | None = None
+    parent: str | None = None
+    skipped: Counter[str] = field(default_factory=Counter)
+
+    def take(self, entry: dict[str, Any]) -> Record | None:
+        """The call that an entry tells of, if it does; the session's id, start and end as they come."""
+        when = iso(entry.get("timestamp"))
+        if entry.get("type") == "session":
+            self.session = reference(entry.get("id")) or self.session
+            self.start = when
+            self.parent = _stem(entry.get("parentSession"))
+        self.start = self.start if self.start is not None else when
+        self.ended = latest(self.ended, when)
+        message = entry.get("message")
+        if entry.get("type") != "message" or not isinstance(message, dict) or message.get("role") != "assistant":
+            return None
+        return self._call(entry, message, when)
+
+    def _call(self, entry: dict[str, Any], message: dict[str, Any], when: float | None) -> Record | None:
+        usage = mapping(message.get("usage"))
+        provider = name(message.get("provider"))
+        named = model(message.get("responseModel")) or model(message.get("model"))
+        ts = millis(message.get("timestamp")) or when
+        if not usage or ts is None:
+            self.skipped["no_usage"] += 1
+            return None
+        tokens = _tokens(usage)
+        if not tokens.total and message.get("stopReason") in ("error", "aborted"):
+            self.skipped["failed_try"] += 1
+            return None
+        response = reference(message.get("responseId"))
+        called = f"{response or entry.get('id')}:{message.get('timestamp') or entry.get('timestamp')}"
+        local = is_local(provider, named, self.urls.get(provider or ""))
+        cost = mapping(usage.get("cost"))
+        pico = usd(cost.get("total")) if tokens.total else None
+        if pico == 0 and not local:
+            pico = None
+        return Record(
+            self.runtime,
+            called,
+            self.session,
+            ts,
+            tokens,
+            named,
+            "log" if named else "none",
+            provider,
+            owner=self.start if self.start is not None else ts,
+            parent_session_id=self.parent,
+            vendor_pico=pico,
+            vendor_basis=_basis(cost, pico),
+            local=local and pico == 0,
+            response_id=response,
+            # A gateway that sends no usage leaves zeros behind an answer: the store's zero, but not a measured one.
+            usage="reported" if tokens.total else "missing",
+        )
+
+    def listed(self) -> list[Session]:
+        """The session, once anything dated was read."""
+        if self.start is None:
+            return []
+        return [Session(self.runtime, self.session, self.start, self.ended, parent_session_id=self.parent)]
+
+
+def _stem(parent: object) -> str | None:
+    """The id in the name of the file that a fork came from: ``<time>_<id>.jsonl``."""
+    if not isinstance(parent, str):
+        return None
+    return reference(Path(parent).name.partition(".jsonl")[0].rpartition("_")[2])
+
+
+def _basis(cost: dict[str, Any], pico: int | None) -> str | None:
+    if pico is None:
+        return None
+    return "billed" if cost.get("totalFromProvider") is True else "runtime_price"
+
+
+def _tokens(usage: dict[str, Any]) -> Tokens:
+    write = count(usage.get("cacheWrite"))
+    output = count(usage.get("output"))
+    reasoning = count(usage.get("reasoning", usage.get("reasoningTokens")))
+    long_lived = count(usage.get("cacheWrite1h"))
+    return Tokens(
+        count(usage.get("input")),
+        count(usage.get("cacheRead")),
+        write,
+        min(long_lived, write) if long_lived is not None and write is not None else None,
+        output,
+        min(reasoning, output) if reasoning is not None and output is not None else None,
+    )
+
+
+def resume(transcript: Transcript, state: Mapping[str, Any]) -> None:
+    """Go on from what ``saved`` kept of a transcript."""
+    transcript.session = str(state.get("session") or transcript.session)
+    transcript.start, transcript.ended = state.get("start"), state.get("ended")
+    transcript.parent = state.get("parent")
+
+
+def saved(transcript: Transcript) -> dict[str, Any]:
+    """What a transcript must know when more of it is read."""
+    return {
+        "session": transcript.session,
+        "start": transcript.start,
+        "ended": transcript.ended,
+        "parent": transcript.parent,
+    }
+
+
+def read_lines(path: Path, transcript: Transcript, state: dict[str, Any] | None) -> Iterator[Batch]:
+    """Batches of a JSONL file in this format. Raises ``SourceError``."""
+    file = LineFile(path, (state or {}).get("at"))
+    resume(transcript, state or {})
+    for block in file.blocks():
+        records = take_lines(transcript, block)
+        batch = Batch(records, transcript.listed(), transcript.skipped, {"at": file.position, **saved(transcript)})
+        transcript.skipped = Counter()
+        yield batch
+    yield Batch(skipped=file.skipped, state={"at": file.position, **saved(transcript)})
+
+
+def take_lines(transcript: Transcript, block: bytes) -> list[Record]:
+    """The calls in some whole lines."""
+    records = []
+    for line in lines(block):
+        entry = parse(line)
+        if entry is None:
+            transcript.skipped["bad_json"] += 1
+        elif (record := transcript.take(entry)) is not None:
+            records.append(record)
+    return records
+
+
+class Pi:
+    """Reader of Pi's sessions."""
+
+    runtime = RUNTIME
+
+    def sources(self, home: Path, environ: Mapping[str, str]) -> Iterator[Source]:
+        """One source a session file; the models' configuration is a part of each."""
+        agent = places.folder(home, environ, "PI_CODING_AGENT_DIR", ".pi/agent")
+        root = places.folder(home, environ, "PI_CODING_AGENT_SESSION_DIR", str(agent / "sessions"))
+        yield from places.stray(RUNTIME, home, root)
+        if places.leads_out(home, root):
+            return
+        for entry in places.walk(root, lambda file: file.endswith(".jsonl"), depth=2):
+            yield Source(RUNTIME, Path(entry.path), (agent / "models.json",))
+
+    def read(self, source: Source, state: dict[str, Any] | None) -> Iterator[Batch]:
+        """Records from the saved offset on. Raises ``SourceError``."""
+        transcript = Transcript(RUNTIME, source.path.stem.rpartition("_")[2], _urls(source.parts))
+        yield from read_lines(source.path, transcript, state)
+
+
+def _urls(parts: tuple[Path, ...]) -> dict[str, object]:
+    config = json_document(parts[0]) if parts else None
+    providers = mapping(mapping(config).get("providers"))
+    return {provider: mapping(settings).get("baseUrl") for provider, settings in providers.items()}
+
+
+READER: Final = Pi()
+FACTS: Final = Facts(
+    runtime=RUNTIME,
+    paths="~/.pi/agent/sessions/--<folder>--/<time>_<id>.jsonl",
+    variables="PI_CODING_AGENT_DIR, PI_CODING_AGENT_SESSION_DIR",
+    aggregation="sum of assistant entries, every branch",
+    input_includes_cache="no",
+    reasoning_in_output="yes",
+    dedupe_key="responseId (else entry id), message.timestamp",
+    cost_field="message.usage.cost.total",
+    cost_unit="USD",
+    cost_basis="runtime_price; billed where totalFromProvider",
+)
