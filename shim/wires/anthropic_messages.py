@@ -16,8 +16,9 @@ from shim.wires import Exchange, Reading
 from shim.wires.bodies import DONE, Interest
 from shim.wires.counts import at, bounded, charge, count, text, total, usage_state, within
 from shim.wires.document_reader import DocumentReader
-from shim.wires.openai_chat import base_resp_failed
-from shim.wires.skim import marks
+from shim.wires.marks import marks
+from shim.wires.openai_chat import SUCCESS, base_resp_failed
+from shim.wires.openai_responses import kind_of
 
 # The three that are one input side: a restatement replaces them together.
 INPUT_SIDE: Final = ("input_tokens", "cache_read_input_tokens", "cache_creation_input_tokens")
@@ -32,8 +33,8 @@ class AnthropicMessages(DocumentReader):
     """One Messages response."""
 
     interest: ClassVar[Interest] = Interest(
-        marks=marks("usage", "error", "message_stop", "message_start", literals=(DONE,)),
-        lasting=marks("usage", "error", "message_stop", "message_start", literals=(DONE,)),
+        marks=marks("usage"),
+        endings=marks("error", "message_stop", unless=SUCCESS, literals=(DONE,)),
         members=frozenset((name,) for name in MEMBERS),
     )
 
@@ -45,9 +46,8 @@ class AnthropicMessages(DocumentReader):
         self.stopped = False
 
     def take(self, name: bytes, value: dict[str, Any]) -> None:
-        kind = text(value.get("type")) or name.decode("ascii", "replace")
-        self.stopped = self.stopped or name == DONE or kind == "message_stop"
-        self.failed = self.failed or kind == "error" or bool(value.get("error")) or base_resp_failed(value)
+        self.close(name, value)
+        kind = kind_of(name, value)
         message = value.get("message")
         source = message if kind == "message_start" and isinstance(message, dict) else value
         if kind in STATING:
@@ -55,6 +55,11 @@ class AnthropicMessages(DocumentReader):
             usage = source.get("usage")
             if isinstance(usage, dict):
                 self._merge(usage)
+
+    def close(self, name: bytes, value: dict[str, Any]) -> None:
+        kind = kind_of(name, value)
+        self.stopped = self.stopped or name == DONE or kind == "message_stop"
+        self.failed = self.failed or kind == "error" or bool(value.get("error")) or base_resp_failed(value)
 
     def _merge(self, usage: dict[str, Any]) -> None:
         new = read_counts(usage)

@@ -14,20 +14,20 @@ from shim.wires import Exchange
 from shim.wires.bodies import Interest
 from shim.wires.counts import at, bounded, count, first_count, text, total, within
 from shim.wires.document_reader import DocumentReader
-from shim.wires.skim import marks
+from shim.wires.marks import marks
 
 READ: Final = (("cacheReadInputTokens",), ("cacheReadInputTokenCount",))
 WRITTEN: Final = (("cacheWriteInputTokens",), ("cacheWriteInputTokenCount",))
 # Every other event of a stream holds content or structure.
-METADATA: Final = "metadata"
+METADATA: Final = b"metadata"
 
 
 class BedrockConverse(DocumentReader):
     """One Converse response."""
 
     interest: ClassVar[Interest] = Interest(
-        marks=marks("usage", "error"),
-        lasting=marks("usage", "error"),
+        marks=marks("usage"),
+        endings=marks("error"),
         members=frozenset({("usage",), ("serviceTier",), ("error",)}),
     )
 
@@ -42,15 +42,18 @@ class BedrockConverse(DocumentReader):
         return True
 
     def take(self, name: bytes, value: dict[str, Any]) -> None:
-        if name and name != METADATA.encode():
+        self.close(name, value)
+        if name not in (METADATA, b""):
             return
-        self.metadata = self.metadata or bool(name)
-        self.failed = self.failed or bool(value.get("error"))
         tier = value.get("serviceTier")
         self.service_tier = text(at(tier, "type")) or text(tier) or self.service_tier
         usage = value.get("usage")
         if converse_weight(usage) and converse_weight(usage) >= converse_weight(self.usage):
             self.usage = usage
+
+    def close(self, name: bytes, value: dict[str, Any]) -> None:
+        self.metadata = self.metadata or name == METADATA
+        self.failed = self.failed or bool(value.get("error"))
 
     def tokens(self) -> Tokens:
         return converse_tokens(self.usage)

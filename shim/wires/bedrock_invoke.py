@@ -10,6 +10,7 @@ from __future__ import annotations
 
 import base64
 import binascii
+from dataclasses import replace
 from typing import Any, ClassVar, Final
 
 from shim.framing.eventstream import Frame
@@ -25,10 +26,10 @@ from shim.wires.openai_chat import OpenAIChat, weight
 METRICS: Final = "amazon-bedrock-invocationMetrics"
 METRIC_NAMES: Final = ("inputTokenCount", "cacheReadInputTokenCount", "cacheWriteInputTokenCount", "outputTokenCount")
 HEADER_NAMES: Final = (
-    "input-token-count",
-    "cache-read-input-token-count",
-    "cache-write-input-token-count",
-    "output-token-count",
+    "x-amzn-bedrock-input-token-count",
+    "x-amzn-bedrock-cache-read-input-token-count",
+    "x-amzn-bedrock-cache-write-input-token-count",
+    "x-amzn-bedrock-output-token-count",
 )
 FILLED: Final = ("input_tokens", "cache_read_tokens", "cache_write_tokens", "output_tokens")
 
@@ -36,7 +37,9 @@ FILLED: Final = ("input_tokens", "cache_read_tokens", "cache_write_tokens", "out
 class BedrockInvoke(DocumentReader):
     """One InvokeModel response, read as whichever vendor's body it is."""
 
-    interest: ClassVar[Interest] = AnthropicMessages.interest
+    interest: ClassVar[Interest] = replace(
+        AnthropicMessages.interest, members=AnthropicMessages.interest.members | {("metadata",), (METRICS,)}
+    )
 
     def __init__(self, exchange: Exchange) -> None:
         super().__init__(exchange)
@@ -61,6 +64,7 @@ class BedrockInvoke(DocumentReader):
             self.take(b"", value)
 
     def take(self, name: bytes, value: dict[str, Any]) -> None:
+        self.close(name, value)
         self._claude.take(name, value)
         if weight(value.get("usage")):
             self._openai.take(name, value)
@@ -71,6 +75,9 @@ class BedrockInvoke(DocumentReader):
         if isinstance(metrics, dict):
             self._metrics = [count(metrics.get(name)) for name in METRIC_NAMES]
         self.name(self._claude.model, self._claude.response_id, self._claude.service_tier)
+
+    def close(self, name: bytes, value: dict[str, Any]) -> None:
+        self._claude.close(name, value)
         self.failed = self.failed or self._claude.failed
 
     def tokens(self) -> Tokens:

@@ -6,6 +6,7 @@ cut out of their block. What is taken does not depend on how the bytes were spli
 
 from __future__ import annotations
 
+from bisect import bisect_left
 from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Any, Final, Protocol
@@ -17,10 +18,14 @@ from shim.framing.json_members import MemberScanner
 from shim.framing.ndjson import LineSplitter
 from shim.framing.sse import SseSplitter
 from shim.wires.counts import loads
-from shim.wires.skim import Marks, Skim
+from shim.wires.marks import Marks, message_at, messages_at
 
 # The first messages are always parsed, until one has named model and id (Azure names neither in its first).
 HEAD_MESSAGES: Final = 8
+# How much of a stream's end is kept to see how it ended.
+LATE: Final = 8 * 1024
+# So many marked messages in one block are taken for running totals.
+FEW: Final = 2
 # A JSON body up to this size is held and parsed at once; a larger one is scanned for its wanted members.
 HOLD: Final = 1024 * 1024
 DONE: Final = b"[DONE]"
@@ -33,14 +38,16 @@ NOTHING: Final[Document] = (b"", {})
 class Interest:
     """What a wire needs to see.
 
-    ``marks``: a message of a stream that has one is parsed. ``lasting``: of messages whose usage a later message
-    of the same block restates, those with one are parsed all the same. ``members``: paths that are kept of a body too
-    large to hold.
+    ``marks``: a message of a stream that has one is parsed. ``endings``: the same for the last ``LATE`` bytes of a
+    stream, which tell how it ended. ``lasting``: where one marked message restates the running totals of those before
+    it in the block, the ones with such a mark are parsed all the same. ``members``: paths kept of a body too large to
+    hold.
     """
 
     marks: Marks
-    lasting: Marks
+    endings: Marks
     members: frozenset[tuple[str, ...]]
+    lasting: Marks | None = None
 
 
 class Taker(Protocol):
@@ -58,7 +65,10 @@ class Taker(Protocol):
         """Whether taking this document makes it irrelevant which running totals came before it."""
 
     def take(self, name: bytes, value: dict[str, Any]) -> None:
-        """Take one document; ``name`` is its event name, or ``DONE``."""
+        """Take all that one document says; ``name`` is its event name, or ``DONE``."""
+
+    def close(self, name: bytes, value: dict[str, Any]) -> None:
+        """Take only what a document says of how the call ended."""
 
     def take_frame(self, frame: Frame) -> None:
         """Take one binary frame."""
@@ -79,7 +89,11 @@ class Body(Protocol):
 
 
 class MessageBody:
-    """SSE or NDJSON: messages with a gap behind each."""
+    """SSE or NDJSON: messages with a gap behind each.
+
+    Parsed are: the first messages until model and id are known, every message with a mark, and for how the stream
+    ended those of the last ``LATE`` bytes with an ending's mark.
+    """
 
     def __init__(
         self,
@@ -92,55 +106,86 @@ class MessageBody:
         self._taker = taker
         self._splitter = splitter
         self._gap = gap
-        self._read = read
+        self._read_document = read
         self._bound = bound
-        self._skim = Skim(gap, taker.interest.marks, bound)
+        self._oversize = 0
         self._unread = HEAD_MESSAGES
+        self._late = b""
+        self._length = 0
 
     @property
     def dropped(self) -> int:
-        return self._splitter.dropped + self._skim.dropped
+        return self._splitter.dropped + self._oversize
 
     def feed(self, data: bytes) -> None:
         block = self._splitter.feed(data)
-        if block and self._unread:
-            block = self._head(block)
         if block:
-            self._take(self._skim.pick(block))
+            self._length += len(block)
+            self._late = (block if len(block) >= LATE else self._late + block)[-LATE:]
+            self._take(self._head(block) if self._unread else block)
 
-    def finish(self) -> bool:
-        rest = self._splitter.finish()
-        name, value = self._read(rest) if len(rest) <= self._bound else NOTHING
-        if value or name:
-            self._taker.take(name, value)
+    def finish(self) -> bool | None:
+        self._close()
+        self._give(self._read(self._splitter.finish()))
         return False
+
+    def _read(self, raw: bytes) -> Document:
+        if len(raw) > self._bound:
+            self._oversize += 1
+            return NOTHING
+        return self._read_document(raw)
 
     def _head(self, block: bytes) -> bytes:
         """Take the first messages one by one; the rest of the block."""
         at = 0
         while self._unread and at < len(block):
             end = block.find(self._gap, at)
-            end = len(block) if end < 0 else end
-            name, value = self._read(block[at:end]) if end - at <= self._bound else NOTHING
+            document = self._read(block[at:end])
             at = end + len(self._gap)
-            if value or name:
-                self._taker.take(name, value)
+            if document is not NOTHING:
+                self._taker.take(*document)
                 self._unread = 0 if self._taker.known else self._unread - 1
         return block[at:]
 
-    def _take(self, messages: list[bytes]) -> None:
-        """Take the marked messages, but no running totals that a later one of them makes irrelevant."""
-        documents: list[Document] = []
-        settled = False
-        for raw in reversed(messages):
-            if settled and not self._taker.interest.lasting.within(raw):
-                continue
-            document = self._read(raw)
-            if document[1] or document[0]:
-                documents.append(document)
-                settled = settled or self._taker.settles(document[1])
-        for name, value in reversed(documents):
-            self._taker.take(name, value)
+    def _take(self, block: bytes) -> None:
+        """Take the marked messages of a block."""
+        places = self._taker.interest.marks.places(block)
+        if len(places) > FEW and self._taker.interest.lasting is not None:
+            self._take_running(block, places, self._taker.interest.lasting)
+            return
+        for start, end in messages_at(block, self._gap, places):
+            self._give(self._read(block[start:end]))
+
+    def _take_running(self, block: bytes, places: list[int], lasting: Marks) -> None:
+        """Take marked messages, but no running totals that a later message of the block restates."""
+        documents: dict[int, Document] = {}
+        for start, end in messages_at(block, self._gap, lasting.places(block)):
+            if bisect_left(places, start) < bisect_left(places, end):
+                documents[start] = self._read(block[start:end])
+        after = len(block)
+        for place in reversed(places):
+            if place < after:
+                after, end = message_at(block, self._gap, place)
+                if after not in documents:
+                    documents[after] = self._read(block[after:end])
+                if self._taker.settles(documents[after][1]):
+                    break
+        for start in sorted(documents):
+            self._give(documents[start])
+
+    def _close(self) -> None:
+        """Read how the stream ended. Of a stream longer than what is kept, the first message kept may be cut."""
+        late = self._late
+        if self._length > LATE:
+            late = late[late.find(self._gap) + len(self._gap) :]
+        for start, end in messages_at(late, self._gap, self._taker.interest.endings.places(late)):
+            document = self._read(late[start:end])
+            if document is not NOTHING:
+                self._taker.close(*document)
+
+    def _give(self, document: Document) -> None:
+        if document is not NOTHING:
+            self._taker.take(*document)
 
 
 class JsonBody:
@@ -164,7 +209,7 @@ class JsonBody:
         for value in self._scanner.feed(data):
             self._taker.take(b"", value)
 
-    def finish(self) -> bool:
+    def finish(self) -> bool | None:
         if self._scanner is None:
             value = loads(bytes(self._held))
             if isinstance(value, dict):
@@ -173,7 +218,7 @@ class JsonBody:
             return self._salvage()
         return self._close(self._scanner)
 
-    def _salvage(self) -> bool:
+    def _salvage(self) -> bool | None:
         """Read what is not one object as what it may be: cut off, several objects, or events behind a false start."""
         held = bytes(self._held)
         if b"data:" in held:

@@ -12,9 +12,10 @@ from typing import Any, ClassVar, Final
 from shim.line import Tokens
 from shim.wires import Exchange
 from shim.wires.bodies import Interest
-from shim.wires.counts import at, count, text
+from shim.wires.counts import at, count
 from shim.wires.document_reader import DocumentReader
-from shim.wires.skim import marks
+from shim.wires.marks import marks
+from shim.wires.openai_responses import kind_of
 
 PAIRS: Final = ("billed_units", "tokens")
 END: Final = "message-end"
@@ -24,8 +25,8 @@ class CohereV2(DocumentReader):
     """One Cohere v2 response."""
 
     interest: ClassVar[Interest] = Interest(
-        marks=marks("usage", "error", "message-start", END, "ERROR"),
-        lasting=marks("usage", "error", "message-start", END, "ERROR"),
+        marks=marks("usage"),
+        endings=marks("error", "ERROR", END),
         members=frozenset({("usage",), ("meta",), ("id",), ("error",), ("finish_reason",)}),
     )
 
@@ -40,14 +41,17 @@ class CohereV2(DocumentReader):
         return self.response_id is not None
 
     def take(self, name: bytes, value: dict[str, Any]) -> None:
-        kind = text(value.get("type")) or name.decode("ascii", "replace")
-        source = value.get("delta") if kind == END else value
+        self.close(name, value)
         self.name(None, value.get("id"))
-        self.ended = self.ended or kind == END
+        if kind_of(name, value) in (END, ""):
+            source = said(name, value)
+            self.pair = billed(at(source, "usage")) or billed(at(source, "meta")) or self.pair
+
+    def close(self, name: bytes, value: dict[str, Any]) -> None:
+        source = said(name, value)
+        self.ended = self.ended or kind_of(name, value) == END
         self.failed = self.failed or bool(value.get("error") or at(source, "error"))
         self.failed = self.failed or at(source, "finish_reason") == "ERROR"
-        if kind in (END, ""):
-            self.pair = billed(at(source, "usage")) or billed(at(source, "meta")) or self.pair
 
     def tokens(self) -> Tokens:
         return Tokens(
@@ -56,6 +60,11 @@ class CohereV2(DocumentReader):
 
     def terminal(self, *, complete: bool) -> bool:
         return self.ended
+
+
+def said(name: bytes, value: dict[str, Any]) -> Any:
+    """Where a document states its end and usage: in ``delta`` of the last event, at the top of a JSON answer."""
+    return value.get("delta") if kind_of(name, value) == END else value
 
 
 def billed(usage: Any) -> dict[str, Any] | None:

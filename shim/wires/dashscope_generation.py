@@ -14,8 +14,8 @@ from shim.wires import Exchange
 from shim.wires.bodies import Interest
 from shim.wires.counts import at, count, first_count, inclusive, text
 from shim.wires.document_reader import DocumentReader
+from shim.wires.marks import marks
 from shim.wires.openai_responses import weight
-from shim.wires.skim import marks
 
 CACHED: Final = (("prompt_tokens_details", "cached_tokens"), ("input_tokens_details", "cached_tokens"))
 WRITTEN: Final = (("prompt_tokens_details", "cache_creation_input_tokens"),)
@@ -27,7 +27,8 @@ class DashscopeGeneration(DocumentReader):
     """One native generation response."""
 
     interest: ClassVar[Interest] = Interest(
-        marks=marks("usage", "finish_reason", "code", literals=ERROR_EVENT),
+        marks=marks("usage"),
+        endings=marks("code", "finish_reason", literals=ERROR_EVENT),
         lasting=marks("code", unless={"finish_reason": '"?null'}, literals=ERROR_EVENT),
         members=frozenset({("usage",), ("request_id",), ("code",), ("output", "finish_reason")}),
     )
@@ -45,13 +46,16 @@ class DashscopeGeneration(DocumentReader):
         return weight(value.get("usage")) == 2 and bool(value.get("request_id"))
 
     def take(self, name: bytes, value: dict[str, Any]) -> None:
+        self.close(name, value)
         self.name(None, value.get("request_id"))
-        self.failed = self.failed or name == b"error" or bool(value.get("code"))
-        for reason in (at(value, "output", "finish_reason"), at(value, "output", "choices", 0, "finish_reason")):
-            self.finished = self.finished or text(reason) not in (None, "null")
         usage = value.get("usage")
         if weight(usage) and weight(usage) >= weight(self.usage):
             self.usage = usage
+
+    def close(self, name: bytes, value: dict[str, Any]) -> None:
+        self.failed = self.failed or name == b"error" or bool(value.get("code"))
+        for reason in (at(value, "output", "finish_reason"), at(value, "output", "choices", 0, "finish_reason")):
+            self.finished = self.finished or text(reason) not in (None, "null")
 
     def tokens(self) -> Tokens:
         usage = self.usage

@@ -1,7 +1,8 @@
 """What every wire reader does the same way: find the framing, hand the documents on, say what came of it.
 
-A wire is a subclass with its ``interest`` and three answers: what a document says (``take``), which tokens that makes
-(``tokens``), and whether the wire's end marker was seen (``terminal``).
+A wire is a subclass with its ``interest`` and four answers: what a document says (``take``) and what of that is about
+the end of the call (``close``), which tokens that makes (``tokens``), and whether the wire's end marker was seen
+(``terminal``).
 """
 
 from __future__ import annotations
@@ -47,6 +48,10 @@ class DocumentReader:
 
     def take(self, name: bytes, value: dict[str, Any]) -> None:
         """Read one document."""
+        raise NotImplementedError
+
+    def close(self, name: bytes, value: dict[str, Any]) -> None:
+        """Read only what one document says of how the call ended."""
         raise NotImplementedError
 
     def take_frame(self, frame: Frame) -> None:

@@ -11,10 +11,10 @@ from typing import Any, ClassVar, Final
 
 from shim.line import Tokens
 from shim.wires import Exchange
-from shim.wires.bodies import DONE, Interest
+from shim.wires.bodies import Interest
 from shim.wires.counts import at, bounded, count, first_count, text, total
 from shim.wires.document_reader import DocumentReader
-from shim.wires.skim import marks
+from shim.wires.marks import marks
 
 CANDIDATES: Final = (("candidatesTokenCount",), ("responseTokenCount",))  # the Live API has its own name
 MEMBERS: Final = ("usageMetadata", "modelVersion", "responseId", "error", "promptFeedback")
@@ -31,7 +31,8 @@ class Gemini(DocumentReader):
     """One generateContent, streamGenerateContent or embedContent response."""
 
     interest: ClassVar[Interest] = Interest(
-        marks=marks("usageMetadata", "finishReason", "error", "blockReason"),
+        marks=marks("usageMetadata"),
+        endings=marks("finishReason", "error", "blockReason"),
         lasting=marks("finishReason", "error", "blockReason"),
         members=frozenset([*((name,) for name in MEMBERS), *(("response", name) for name in MEMBERS)]),
     )
@@ -48,20 +49,21 @@ class Gemini(DocumentReader):
         return weight(usage) == 2 and bool(chunk.get("modelVersion") and chunk.get("responseId"))
 
     def take(self, name: bytes, value: dict[str, Any]) -> None:
-        if name == DONE:
-            self.finished = True
-            return
+        self.close(name, value)
         chunk = unwrap(value)
-        usage = chunk.get("usageMetadata")
         self.name(chunk.get("modelVersion"), chunk.get("responseId"))
-        self.failed = self.failed or bool(value.get("error") or chunk.get("error"))
-        candidates = chunk.get("candidates")
-        for candidate in candidates if isinstance(candidates, list) else ():
-            self.finished = self.finished or text(at(candidate, "finishReason")) is not None
-        self.finished = self.finished or text(at(chunk, "promptFeedback", "blockReason")) is not None
+        usage = chunk.get("usageMetadata")
         if weight(usage) and weight(usage) >= weight(self.usage):
             self.usage = usage
             self.service_tier = tier(usage)
+
+    def close(self, name: bytes, value: dict[str, Any]) -> None:
+        chunk = unwrap(value)
+        self.failed = self.failed or bool(value.get("error") or chunk.get("error"))
+        self.finished = self.finished or text(at(chunk, "promptFeedback", "blockReason")) is not None
+        candidates = chunk.get("candidates")
+        for candidate in candidates if isinstance(candidates, list) else ():
+            self.finished = self.finished or text(at(candidate, "finishReason")) is not None
 
     def tokens(self) -> Tokens:
         usage = self.usage

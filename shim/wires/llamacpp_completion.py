@@ -14,7 +14,7 @@ from shim.wires import Exchange
 from shim.wires.bodies import Interest
 from shim.wires.counts import at, count, inclusive
 from shim.wires.document_reader import DocumentReader
-from shim.wires.skim import marks
+from shim.wires.marks import marks
 
 MEMBERS: Final = ("model", "error", "stop", "tokens_evaluated", "tokens_predicted", "timings")
 
@@ -23,8 +23,8 @@ class LlamacppCompletion(DocumentReader):
     """One native completion response."""
 
     interest: ClassVar[Interest] = Interest(
-        marks=marks("error", unless={"stop": "false"}),
-        lasting=marks("error", "stop"),
+        marks=marks(unless={"stop": "false"}),
+        endings=marks("error"),
         members=frozenset((name,) for name in MEMBERS),
     )
 
@@ -37,10 +37,13 @@ class LlamacppCompletion(DocumentReader):
         return self.model is not None
 
     def take(self, name: bytes, value: dict[str, Any]) -> None:
+        self.close(name, value)
         self.name(value.get("model"))
-        self.failed = self.failed or bool(value.get("error"))
         if value.get("stop") is True:
             self.last = value
+
+    def close(self, name: bytes, value: dict[str, Any]) -> None:
+        self.failed = self.failed or bool(value.get("error"))
 
     def tokens(self) -> Tokens:
         prompt = count(self.last.get("tokens_evaluated"))

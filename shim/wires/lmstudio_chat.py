@@ -12,9 +12,10 @@ from typing import Any, ClassVar, Final
 from shim.line import Tokens
 from shim.wires import Exchange
 from shim.wires.bodies import Interest
-from shim.wires.counts import at, count, inclusive, text
+from shim.wires.counts import at, count, inclusive
 from shim.wires.document_reader import DocumentReader
-from shim.wires.skim import marks
+from shim.wires.marks import marks
+from shim.wires.openai_responses import kind_of
 
 END: Final = "chat.end"
 
@@ -23,8 +24,8 @@ class LmstudioChat(DocumentReader):
     """One native chat response."""
 
     interest: ClassVar[Interest] = Interest(
-        marks=marks("error", END, "chat.start"),
-        lasting=marks("error", END, "chat.start"),
+        marks=marks(END, "error"),
+        endings=marks(END, "error"),
         members=frozenset((name,) for name in ("model_instance_id", "response_id", "stats", "error")),
     )
 
@@ -38,14 +39,18 @@ class LmstudioChat(DocumentReader):
         return self.model is not None
 
     def take(self, name: bytes, value: dict[str, Any]) -> None:
-        kind = text(value.get("type")) or name.decode("ascii", "replace")
+        self.close(name, value)
+        kind = kind_of(name, value)
         source = value.get("result") if kind == END else value
         self.name(at(source, "model_instance_id"), at(source, "response_id"))
-        self.failed = self.failed or kind == "error" or bool(value.get("error"))
-        self.ended = self.ended or kind == END
         stats = at(source, "stats")
         if kind in (END, "") and isinstance(stats, dict):
             self.stats = stats
+
+    def close(self, name: bytes, value: dict[str, Any]) -> None:
+        kind = kind_of(name, value)
+        self.failed = self.failed or kind == "error" or bool(value.get("error"))
+        self.ended = self.ended or kind == END
 
     def tokens(self) -> Tokens:
         return inclusive(

@@ -13,7 +13,7 @@ from shim.wires import Exchange
 from shim.wires.bodies import Interest
 from shim.wires.counts import count, inclusive
 from shim.wires.document_reader import DocumentReader
-from shim.wires.skim import marks
+from shim.wires.marks import marks
 
 MEMBERS: Final = ("model", "error", "done", "prompt_eval_count", "prompt_eval_cached_count", "eval_count")
 
@@ -22,8 +22,8 @@ class Ollama(DocumentReader):
     """One response of ``/api/chat``, ``/api/generate`` or ``/api/embed``."""
 
     interest: ClassVar[Interest] = Interest(
-        marks=marks("error", unless={"done": "false"}),
-        lasting=marks("error", "done"),
+        marks=marks(unless={"done": "false"}),
+        endings=marks("error"),
         members=frozenset((name,) for name in MEMBERS),
     )
 
@@ -38,11 +38,14 @@ class Ollama(DocumentReader):
         return self.model is not None
 
     def take(self, name: bytes, value: dict[str, Any]) -> None:
+        self.close(name, value)
         self.name(value.get("model"))
-        self.failed = self.failed or bool(value.get("error"))
         if value.get("done") is True or not self.generating:
             self.done = True
             self.last = value
+
+    def close(self, name: bytes, value: dict[str, Any]) -> None:
+        self.failed = self.failed or bool(value.get("error"))
 
     def tokens(self) -> Tokens:
         return inclusive(

@@ -14,7 +14,7 @@ from shim.line import Tokens
 from shim.wires.bodies import DONE, Interest
 from shim.wires.counts import at, charge, count, first_count, inclusive, text
 from shim.wires.document_reader import DocumentReader
-from shim.wires.skim import marks
+from shim.wires.marks import marks
 
 Path = tuple[str, ...]
 
@@ -44,8 +44,9 @@ class OpenAIChat(DocumentReader):
     """One Chat Completions response."""
 
     interest: ClassVar[Interest] = Interest(
-        marks=marks("usage", "error", "finish_reason", unless=SUCCESS, literals=(DONE,)),
-        lasting=marks("error", "finish_reason", "service_tier", unless=SUCCESS, literals=(DONE,)),
+        marks=marks("usage"),
+        endings=marks("error", "finish_reason", unless=SUCCESS, literals=(DONE,)),
+        lasting=marks("error", "finish_reason", "service_tier", unless=SUCCESS),
         members=frozenset((name,) for name in MEMBERS),
     )
 
@@ -58,20 +59,21 @@ class OpenAIChat(DocumentReader):
         return weight(value.get("usage")) == 2 and bool(value.get("model") and value.get("id"))
 
     def take(self, name: bytes, value: dict[str, Any]) -> None:
-        if name == DONE:
-            self.done = True
-            return
+        self.close(name, value)
         self.name(value.get("model"), value.get("id"), value.get("service_tier"))
+        # Not a report < all zero < some count: what says less never replaces what says more (WIRES 0.3).
+        usage = max((at(value, *path) for path in USAGE), key=weight)
+        if weight(usage) and weight(usage) >= weight(self.usage):
+            self.usage, self.cache_n = usage, count(at(value, "timings", "cache_n"))
+
+    def close(self, name: bytes, value: dict[str, Any]) -> None:
+        self.done = self.done or name == DONE
         self.failed = self.failed or failed(value)
         choices = value.get("choices")
         for choice in choices if isinstance(choices, list) else ():
             reason = at(choice, "finish_reason")
             self.finished = self.finished or text(reason) is not None
             self.failed = self.failed or reason == "error"
-        # Not a report < all zero < some count: what says less never replaces what says more (WIRES 0.3).
-        usage = max((at(value, *path) for path in USAGE), key=weight)
-        if weight(usage) and weight(usage) >= weight(self.usage):
-            self.usage, self.cache_n = usage, count(at(value, "timings", "cache_n"))
 
     def tokens(self) -> Tokens:
         usage = self.usage

@@ -13,8 +13,8 @@ from shim.line import Tokens
 from shim.wires.bodies import DONE, Interest
 from shim.wires.counts import at, charge, count, first_count, inclusive, text
 from shim.wires.document_reader import DocumentReader
+from shim.wires.marks import marks
 from shim.wires.openai_chat import base_resp_failed
-from shim.wires.skim import marks
 
 TERMINAL: Final = frozenset(
     ("response.completed", "response.incomplete", "response.failed", "response.cancelled", "response.done")
@@ -29,8 +29,8 @@ class OpenAIResponses(DocumentReader):
     """One Responses answer."""
 
     interest: ClassVar[Interest] = Interest(
-        marks=marks("response", "error", literals=(DONE,)),
-        lasting=marks("response", "error", literals=(DONE,)),
+        marks=marks("response"),
+        endings=marks("error", literals=(DONE,)),
         members=frozenset([*((name,) for name in MEMBERS), *(("response", name) for name in MEMBERS)]),
     )
 
@@ -38,19 +38,17 @@ class OpenAIResponses(DocumentReader):
     ended = False
 
     def take(self, name: bytes, value: dict[str, Any]) -> None:
-        if name == DONE:
-            self.ended = True
-            return
-        kind = text(value.get("type")) or name.decode("ascii", "replace")
-        response = value.get("response")
+        self.close(name, value)
+        kind, response = kind_of(name, value), value.get("response")
         if isinstance(response, dict):
             self._response(response, terminal=kind in TERMINAL)
-            self.failed = self.failed or kind == "response.failed"
-        elif kind == "error":
-            self.failed = True
-        else:
-            self._response(value, terminal="response" not in value and not kind.startswith("response."))
-        self.ended = self.ended or kind in TERMINAL
+        elif "response" not in value and not kind.startswith("response."):
+            self._response(value, terminal=True)
+
+    def close(self, name: bytes, value: dict[str, Any]) -> None:
+        kind = kind_of(name, value)
+        self.ended = self.ended or name == DONE or kind in TERMINAL
+        self.failed = self.failed or kind in ("error", "response.failed") or failed(value)
 
     def _response(self, response: dict[str, Any], *, terminal: bool) -> None:
         self.name(response.get("model"), response.get("id"), response.get("service_tier"))
@@ -77,6 +75,11 @@ class OpenAIResponses(DocumentReader):
 
     def terminal(self, *, complete: bool) -> bool:
         return self.ended
+
+
+def kind_of(name: bytes, value: dict[str, Any]) -> str:
+    """The type of an event: relays drop the ``event:`` line more often than the type in the data."""
+    return text(value.get("type")) or name.decode("ascii", "replace")
 
 
 def failed(response: dict[str, Any]) -> bool:
