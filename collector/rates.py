@@ -81,6 +81,18 @@ class Card:
         depends = base.request or (len(self.steps) > 1 and whole_input > self.steps[1][0])
         return base, "tier_unknown" if depends else None
 
+    def meters(self, tokens: Tokens, grain: str = "call") -> list[tuple[str, int, int | None]]:
+        """A record cut into what is charged apart: (meter, quantity, pico-USD each or ``None`` without a price).
+
+        Their products add up to ``charge``. Meters are ``CLASSES`` made disjoint, and ``request``.
+        """
+        whole = (tokens.input_tokens or 0) + (tokens.cache_read_tokens or 0) + (tokens.cache_write_tokens or 0)
+        rates, _ = self._step(whole, grain)
+        found = [(name, count, _rate_of(rates, name)) for name, count in disjoint(tokens)]
+        if rates.request and grain == "call":
+            found.append(("request", 1, rates.request))
+        return found
+
     @cached_property
     def data(self) -> str:
         """The rates as canonical JSON, to be kept beside the records that were priced with them."""
@@ -114,6 +126,41 @@ def bad(tokens: Tokens) -> bool:
     if hour > write or reasoning > output:
         return True
     return min(fresh, read, write, hour, output, reasoning) < 0 or fresh + read + write + output > MAX_PLAUSIBLE_TOKENS
+
+
+def disjoint(tokens: Tokens) -> list[tuple[str, int]]:
+    """The known token classes without the subsets in them, by the names of ``CLASSES``; none that is zero."""
+    hour, reasoning = tokens.cache_write_1h_tokens or 0, tokens.reasoning_tokens or 0
+    counts = (
+        tokens.input_tokens or 0,
+        tokens.cache_read_tokens or 0,
+        (tokens.cache_write_tokens or 0) - hour,
+        hour,
+        (tokens.output_tokens or 0) - reasoning,
+        reasoning,
+    )
+    return [(name, count) for name, count in zip(CLASSES, counts, strict=True) if count > 0]
+
+
+def from_data(data: str) -> Card:
+    """The card whose ``data`` was kept beside a record. Raises ``ValueError`` for anything else."""
+    try:
+        body = json.loads(data)
+        steps = tuple(
+            (int(step["above_input_tokens"]), Rates(**{k: v for k, v in step.items() if k != "above_input_tokens"}))
+            for step in body["pico_usd"]
+        )
+        return Card(steps, body["provider"], body["model"], body["book"])
+    except (KeyError, TypeError, AttributeError) as error:
+        raise ValueError("these are no rates of ours") from error
+
+
+def _rate_of(rates: Rates, name: str) -> int | None:
+    """A class's rate or the one it falls back to; one-hour writes fall back to none."""
+    own: int | None = getattr(rates, name)
+    if own is not None or name in ("input", "output", "cache_write_1h"):
+        return own
+    return rates.output if name == "reasoning" else rates.input
 
 
 def _input_cost(rates: Rates, tokens: Tokens) -> int:

@@ -1,0 +1,170 @@
+"""The collector's ``/metrics``: one table of families, read from rollups alone: a scrape costs the same in any ledger.
+
+Token kinds are disjoint: adding them up over all labels gives the tokens of all calls. No label is a session, a path or
+a text of a user; models beyond ``MAX_MODELS`` are counted together as ``other``. A cost that is unknown is in no cost
+family; the calls it is unknown of are counted by reason. Costs are one family per kind of money, because a bill and a
+list price do not add up. A counter can fall when the ledger learns that a call was counted twice; Prometheus takes
+that for a restart.
+"""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Callable, Iterable, Iterator, Sequence
+from dataclasses import dataclass
+from datetime import datetime
+from typing import Any, Final
+
+from prometheus_client import CollectorRegistry, generate_latest
+from prometheus_client.metrics_core import CounterMetricFamily, GaugeMetricFamily, Metric
+
+from collector.ledger import Group
+from collector.money import to_usd
+from collector.providers import provider_of
+from collector.query import ALL_RECORDS, Query
+from shim.line import TOKEN_CLASSES
+
+CONTENT_TYPE: Final = "text/plain; version=0.0.4; charset=utf-8"
+MAX_MODELS: Final = 100
+OTHER: Final = "other"
+UNKNOWN: Final = "unknown"
+
+# Kind of token to the classes that are added and the subsets that are taken out of them. A cache write whose lifetime
+# is not known counts as a five-minute one, which is what writes are unless they ask for more.
+KINDS: Final[dict[str, tuple[str, str | None]]] = {
+    "input_uncached": ("input_tokens", None),
+    "cache_read": ("cache_read_tokens", None),
+    "cache_write_5m": ("cache_write_tokens", "cache_write_1h_tokens"),
+    "cache_write_1h": ("cache_write_1h_tokens", None),
+    "output_text": ("output_tokens", "reasoning_tokens"),
+    "output_reasoning": ("reasoning_tokens", None),
+}
+COSTS: Final = {
+    "list_price": "usage_list_cost_usd",
+    "billed": "usage_billed_cost_usd",
+    "runtime_price": "usage_runtime_cost_usd",
+}
+WHO: Final = ("runtime", "provider", "model")
+
+
+@dataclass(frozen=True, slots=True)
+class Family:
+    """One family: its name (``_total`` is added to counters), labels, help and whether it only grows."""
+
+    name: str
+    labels: tuple[str, ...]
+    help: str
+    counter: bool = True
+
+
+FAMILIES: Final = (
+    Family("usage_tokens", (*WHO, "kind"), "Tokens by disjoint kind; kinds add up to all tokens."),
+    Family("usage_calls", (*WHO, "outcome"), "Calls (or a store's turns) by how they ended."),
+    Family("usage_list_cost_usd", WHO, "Cost at list price, in USD, of the calls that have one."),
+    Family("usage_billed_cost_usd", WHO, "Cost that vendors stated as charged, in USD."),
+    Family("usage_runtime_cost_usd", WHO, "Cost by the runtimes' own price lists, in USD."),
+    Family("usage_unpriced_calls", ("reason",), "Calls whose cost is unknown, by reason."),
+    Family("usage_incomplete_calls", ("runtime",), "Calls whose cost is not, or not wholly, in the cost families."),
+    Family("usage_refused_records", ("reason",), "Lines and records refused by the merge, by reason."),
+    Family("usage_missing_lines", (), "Usage lines that were written and never arrived."),
+    Family("usage_source_success", ("source",), "1 if every source of this kind was read last time.", counter=False),
+    Family("usage_source_last_read_timestamp_seconds", ("source",), "When the source was last read.", counter=False),
+    Family("usage_source_lag_bytes", ("source",), "Bytes not yet read.", counter=False),
+    Family("usage_price_book_info", ("book",), "The price book in use.", counter=False),
+)  # fmt: skip
+Samples = dict[tuple[str, ...], int | float]
+
+
+def exposition(query: Query, book: str) -> bytes:
+    """Every family in Prometheus's text format (``CONTENT_TYPE``). ``book``: name and version of the price book."""
+    registry = CollectorRegistry(auto_describe=False)
+    registry.register(_Scrape(query, book))
+    return generate_latest(registry)
+
+
+class _Scrape:
+    """One scrape."""
+
+    def __init__(self, query: Query, book: str) -> None:
+        self._query = query
+        self._book = book
+
+    def describe(self) -> Iterable[Metric]:
+        return ()
+
+    def collect(self) -> Iterator[Metric]:
+        found = samples(self._query, self._book)
+        for family in FAMILIES:
+            kind = CounterMetricFamily if family.counter else GaugeMetricFamily
+            metric = kind(family.name, family.help, labels=family.labels)
+            for labels, value in sorted(found[family.name].items()):
+                metric.add_metric(labels, value)
+            yield metric
+
+
+def samples(query: Query, book: str) -> dict[str, Samples]:
+    """Every family's samples by label values."""
+    ledger = query.ledger
+    groups = ledger.groups(("runtime", "upstream", "model"), ALL_RECORDS)
+    who = _labels(groups)
+    found: dict[str, Samples] = {family.name: {} for family in FAMILIES}
+    for group in groups:
+        _count(found, who(group.key), group)
+    for name in COSTS.values():  # summed as whole pico-USD, shown as the nearest float
+        found[name] = {labels: to_usd(int(pico)) or 0.0 for labels, pico in found[name].items()}
+    for refused in ledger.refused():
+        _add(found["usage_refused_records"], (refused.reason,), refused.count)
+    found["usage_missing_lines"][()] = sum(gap.lines for gap in ledger.gaps())
+    _sources(found, query)
+    found["usage_price_book_info"][(book,)] = 1
+    return found
+
+
+def _count(found: dict[str, Samples], who: tuple[str, ...], group: Group) -> None:
+    kind = group.kind
+    _add(found["usage_calls"], (*who, kind.outcome), group.calls)
+    if not kind.counted:
+        return
+    for name, (whole, part) in KINDS.items():
+        tokens = group.sums[TOKEN_CLASSES.index(whole)]
+        tokens -= group.sums[TOKEN_CLASSES.index(part)] if part else 0
+        if tokens:
+            _add(found["usage_tokens"], (*who, name), tokens)
+    if group.priced and kind.cost_basis in COSTS:
+        _add(found[COSTS[kind.cost_basis]], who, group.cost_pico)
+    if kind.reason is not None:
+        _add(found["usage_unpriced_calls"], (kind.reason,), group.calls)
+    if kind.cost_status not in ("exact", "estimated"):
+        _add(found["usage_incomplete_calls"], (who[0],), group.calls)
+
+
+def _labels(groups: Sequence[Group]) -> Callable[[tuple[Any, ...]], tuple[str, ...]]:
+    """Runtime, provider and model of a group's key as bounded label values."""
+    calls: Counter[str] = Counter()
+    for group in groups:
+        calls[group.key[2] or UNKNOWN] += group.calls
+    ranked = sorted(calls, key=lambda model: (-calls[model], model))
+    shown = frozenset(ranked[:MAX_MODELS])
+
+    def labels(key: tuple[Any, ...]) -> tuple[str, ...]:
+        runtime, upstream, model = key
+        lists = provider_of(runtime, None, upstream, model or "")
+        name = model or UNKNOWN
+        return runtime, lists[0].provider if lists else UNKNOWN, name if name in shown else OTHER
+
+    return labels
+
+
+def _sources(found: dict[str, Samples], query: Query) -> None:
+    for source in query.sources():
+        label = (source.kind if source.runtime is None else f"{source.kind}:{source.runtime}",)
+        success = found["usage_source_success"]
+        success[label] = min(success.get(label, 1), int(source.ok))
+        _add(found["usage_source_lag_bytes"], label, source.lag_bytes)
+        if source.last_read_at is not None:
+            read = found["usage_source_last_read_timestamp_seconds"]
+            read[label] = max(read.get(label, 0), datetime.fromisoformat(source.last_read_at).timestamp())
+
+
+def _add(family: Samples, labels: tuple[str, ...], value: int) -> None:
+    family[labels] = family.get(labels, 0) + value
