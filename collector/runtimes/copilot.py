@@ -10,7 +10,7 @@ prices only estimate. The events are read by ``copilot_events``.
 from __future__ import annotations
 
 from collections.abc import Iterator, Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any, Final
 
@@ -88,22 +88,27 @@ def _store(database: Database, path: Path) -> Iterator[Batch]:
     if not {"id", "session_id"} <= columns:
         raise SourceError(path, "no usage events in it (older than the ledger, or being made)")
     sessions = {session.session_id: session for session in _sessions(database)}
-    models: dict[str, str | None] = {}
+    last: dict[str, Record] = {}
     batch = Batch()
     for row in database.rows(select("assistant_usage_events", ROW, columns, "ORDER BY id")):
         record = _record(row, sessions, batch)
         if record is None:
             continue
-        models[record.session_id] = record.model
+        last[record.session_id] = record
         batch.records.append(record)
         if len(batch.records) >= BATCH:
             yield batch
             batch = Batch()
-    for session in sessions.values():
-        model = models.get(session.session_id)
-        source = "log" if model else "none"
-        batch.sessions.append(Session(RUNTIME, session.session_id, session.started_ts, session.ended_ts, model, source))
+    batch.sessions = [_with_last(session, last.get(session.session_id)) for session in sessions.values()]
     yield batch
+
+
+def _with_last(session: Session, last: Record | None) -> Session:
+    """``updated_at`` is the last question; the session ends with the last answer."""
+    if last is None:
+        return replace(session, model_source="none")
+    ended = values.latest(session.ended_ts, last.ts)
+    return replace(session, ended_ts=ended, model=last.model, model_source=last.model_source)
 
 
 def _sessions(database: Database) -> Iterator[Session]:
