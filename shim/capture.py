@@ -194,7 +194,7 @@ def _asked_model(command: Sequence[str]) -> str | None:
     short_help="Run a command and write a line for each turn that its output reports.",
 )
 @click.option("--runtime", required=True, type=click.Choice(sorted(OUTPUTS)), help="Whose output it is.")
-@click.argument("command", nargs=-1, required=True, type=click.UNPROCESSED)
-def capture_command(runtime: str, command: tuple[str, ...]) -> None:
+@click.argument("argv", metavar="COMMAND...", nargs=-1, required=True, type=click.UNPROCESSED)
+def command(runtime: str, argv: tuple[str, ...]) -> None:
     """Run COMMAND with its streams untouched and write one usage line per result record. Its exit status is ours."""
-    sys.exit(capture(runtime, command, os.environ))
+    sys.exit(capture(runtime, argv, os.environ))

@@ -17,7 +17,7 @@ from shim.names import ConfigError
 # Commands that live in modules of their own: name -> module and attribute.
 ELSEWHERE: Final = {
     "env": "shim.env:command",
-    "provision": "shim.provision:command",
+    "provision": "shim.provision_cli:command",
     "capture": "shim.capture:command",
 }
 STATUS_SECONDS: Final = 3.0

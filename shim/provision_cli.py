@@ -92,11 +92,11 @@ ACTIONS = {"check": check, "apply": apply, "revert": revert}
 
 
 @click.group("provision", short_help="Point a runtime that reads no variable at the shim.")
-def provision_command() -> None:
+def command() -> None:
     """Point a runtime that reads no base-URL variable at the shim, and back."""
 
 
-@provision_command.command("picoclaw")
+@command.command("picoclaw")
 @click.option("--config", type=click.Path(path_type=Path), help="Its config.json; else where PicoClaw looks.")
 @click.option("--upstreams-env", type=click.Path(path_type=Path), help="Where new upstreams are written.")
 @click.option("--check", "action", flag_value="check", help="Show what is metered; exit 1 if an entry has drifted.")
@@ -108,8 +108,4 @@ def picoclaw_command(config: Path | None, upstreams_env: Path | None, action: st
         raise click.UsageError("Give one of --check, --apply and --revert.")
     environ = os.environ
     path = config or provision.config_path(environ)
-    try:
-        code = ACTIONS[action](path, upstreams_env or files.default_upstreams_env(environ), environ)
-    except ConfigError as error:
-        raise click.UsageError(str(error)) from error
-    raise SystemExit(code)
+    raise SystemExit(ACTIONS[action](path, upstreams_env or files.default_upstreams_env(environ), environ))

@@ -19,7 +19,7 @@ from shim.line import Line, decode
 from shim.places import capture_logs
 
 RUNS = Path(__file__).with_name("cursor_cli")
-CAPTURE = [sys.executable, "-c", "from shim.capture import capture_command as run; run()"]
+CAPTURE = [sys.executable, "-m", "shim", "capture"]
 
 
 class Captured:
