@@ -19,6 +19,7 @@ from __future__ import annotations
 import os
 import shutil
 import sqlite3
+import stat
 import tempfile
 import time
 from collections.abc import Iterator
@@ -194,6 +195,11 @@ def _direct(path: Path, wal: bool) -> str | None:
 
 def _is_wal(path: Path) -> bool:
     """Whether the header says WAL. Raises ``SourceError`` for a file that cannot be a database."""
+    for suffix in ("-wal", "-shm", "-journal"):
+        beside = path.with_name(path.name + suffix)
+        if os.path.lexists(beside) and not stat.S_ISREG(os.lstat(beside).st_mode):
+            # SQLite would follow a link and wait for a FIFO.
+            raise SourceError(path, f"its {suffix} is not a regular file")
     descriptor = open_file(path)
     try:
         header = os.pread(descriptor, 100, 0)
@@ -239,14 +245,23 @@ def _copied(path: Path) -> Iterator[Path]:
 
 
 def _states(path: Path) -> list[tuple[Any, ...]]:
-    """Tells whether a copy is whole. A log that only grew ends in a frame that SQLite ignores: its head is enough."""
+    """Tells whether a copy is whole: times, and the heads of the files, where SQLite counts its transactions.
+
+    A write-ahead log that only grew ends in a frame that SQLite ignores, so its head is enough.
+    """
     states: list[tuple[Any, ...]] = []
     for part in (path, *sidecars(path)):
         descriptor = open_file(part)
         try:
             status = os.fstat(descriptor)
             log = part.name.endswith("-wal")
-            states.append((part, os.pread(descriptor, 32, 0) if log else (status.st_size, status.st_mtime_ns)))
+            states.append(
+                (
+                    part,
+                    os.pread(descriptor, 32 if log else 100, 0),
+                    *(() if log else (status.st_size, status.st_mtime_ns)),
+                )
+            )
         finally:
             os.close(descriptor)
     return states
