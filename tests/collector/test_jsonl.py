@@ -1,0 +1,86 @@
+"""Reading files that others append to: whole lines only, from where the last pass ended, whatever the file is."""
+
+import os
+import socket
+
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from collector import jsonl
+from collector.jsonl import LineFile, json_document, lines_with, open_file, parse
+from collector.runtimes import SourceError
+
+
+def drain(file: LineFile, size: int = 7) -> bytes:
+    return b"".join(file.blocks(size))
+
+
+@given(st.lists(st.binary(max_size=40), max_size=12), st.integers(1, 50), st.integers(0, 400))
+@settings(max_examples=60, deadline=None)
+def test_two_passes_over_a_growing_file_give_each_whole_line_once(tmp_path_factory, parts, size, cut):
+    path = tmp_path_factory.mktemp("d") / "f"
+    data = b"".join(part.replace(b"\n", b" ") + b"\n" for part in parts)
+    path.write_bytes(data[:cut])
+    first = LineFile(path)
+    got = drain(first, size)
+    assert not got or got.endswith(b"\n")
+    path.write_bytes(data)
+    assert got + drain(LineFile(path, first.position), size) == data
+
+
+def test_a_last_line_without_its_newline_waits(tmp_path):
+    path = tmp_path / "f"
+    path.write_bytes(b"one\ntw")
+    file = LineFile(path)
+    assert drain(file) == b"one\n"
+    with path.open("ab") as more:
+        more.write(b"o\n")
+    assert drain(LineFile(path, file.position)) == b"two\n"
+
+
+def test_a_replaced_or_shrunken_file_is_read_from_its_start(tmp_path):
+    path, other = tmp_path / "f", tmp_path / "g"
+    path.write_bytes(b"one\ntwo\n")
+    file = LineFile(path)
+    drain(file)
+    path.write_bytes(b"new\n")
+    assert drain(LineFile(path, file.position)) == b"new\n"
+    other.write_bytes(b"another file of more bytes\n")
+    os.replace(other, path)
+    assert drain(LineFile(path, file.position)) == b"another file of more bytes\n"
+
+
+def test_a_line_that_is_too_long_is_dropped_and_the_next_one_is_read(tmp_path, monkeypatch):
+    monkeypatch.setattr(jsonl, "MAX_LINE", 50)
+    path = tmp_path / "f"
+    path.write_bytes(b"one\n" + b"x" * 500 + b"\ntwo\n")
+    file = LineFile(path)
+    assert drain(file, 16) == b"one\ntwo\n"
+    assert file.skipped == {"too_long": 1}
+
+
+def test_links_fifos_sockets_folders_and_devices_are_refused_at_once(tmp_path):
+    (tmp_path / "real").write_text("{}\n")
+    (tmp_path / "link").symlink_to(tmp_path / "real")
+    os.mkfifo(tmp_path / "fifo")
+    with socket.socket(socket.AF_UNIX) as server:
+        server.bind(str(tmp_path / "sock"))
+        for name in ("link", "fifo", "sock", ".", "gone"):
+            with pytest.raises(SourceError):
+                open_file(tmp_path / name)
+        with pytest.raises(SourceError):
+            drain(LineFile(tmp_path / "fifo"))
+    assert json_document(tmp_path / "fifo") is None
+
+
+@given(st.binary(max_size=300), st.integers(0, 300))
+@settings(max_examples=100, deadline=None)
+def test_lines_with_finds_exactly_the_lines_that_hold_the_needle(data, at):
+    block = data[:at] + b'"usage"' + data[at:] + b"\n"
+    assert list(lines_with(block, b'"usage"')) == [line for line in block.split(b"\n") if b'"usage"' in line]
+
+
+@pytest.mark.parametrize("text", [b"", b"[1]", b"\xff\xfe", b'{"a":', b"[" * 5000 + b"]" * 5000, b"1", b"NaN"])
+def test_what_is_not_a_json_object_is_none(text):
+    assert parse(text) is None
