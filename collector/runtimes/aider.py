@@ -36,8 +36,8 @@ DEPTH: Final = 3
 MAX_FOLDERS: Final = 4_000
 NOT_REPOSITORIES: Final = frozenset({"node_modules", "site-packages", "__pycache__", "vendor", "target", "venv"})
 SAME_START: Final = 3.0
-ROUNDED: Final = "tokens and dollars are rounded in the chat history"
-ESTIMATED: Final = "aider's own estimate, without a cache split"
+ROUNDED: Final = "rounded"
+ESTIMATED: Final = "vendor_estimate"
 
 HEADER: Final = re.compile(rb"# aider chat started at (\d{4}-\d\d-\d\d \d\d:\d\d:\d\d)\s*")
 MODEL: Final = re.compile(rb"> (?:Main )?[Mm]odel: (\S{1,128}) with ")

@@ -32,7 +32,7 @@ RUNTIME: Final = "kimi_cli"
 WIRE: Final = "wire.jsonl"
 SUBAGENTS: Final = "subagents"
 HEAD_BYTES: Final = 64 << 10
-CAVEAT: Final = "the model is the one configured now; the record does not name it"
+CAVEAT: Final = "model_from_config"
 FIELDS: Final = ("input_other", "input_cache_read", "input_cache_creation", "output")
 
 
