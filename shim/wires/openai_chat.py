@@ -94,7 +94,8 @@ class OpenAIChat(DocumentReader):
         return charge(self.usage)
 
     def terminal(self, *, complete: bool) -> bool:
-        return self.done or (self.finished and (complete or self.usage is not None))
+        # Zeros on a finish chunk may be a placeholder for the usage chunk that never came.
+        return self.done or (self.finished and (complete or weight(self.usage) == 2))
 
 
 def weight(usage: Any) -> int:
