@@ -17,6 +17,7 @@ from shim.line import MAX_LINE, NAME, TOKEN_CLASSES, Line, LineError, Tokens, fr
 # Impossible for one call, and small enough that sums over a million hostile lines stay inside 64 bits.
 MAX_PLAUSIBLE: Final = 10**13
 MAX_SEQ: Final = 2**40 - 1
+MAX_TS: Final = 253_370_764_800  # the year 9999: later days have no calendar
 MAX_REMEMBERED: Final = 20_000
 
 
@@ -98,7 +99,7 @@ class LineReader:
             or not seq.isdecimal()
             or (number := int(seq)) > MAX_SEQ
             or type(ts) not in (float, int)
-            or not 0 <= ts < 1e12
+            or not 0 <= ts < MAX_TS
             or NAME.fullmatch(session) is None
             or (response is not None and NAME.fullmatch(response) is None)
             or (status is not None and (type(status) is not int or not 0 <= status <= 999))
@@ -130,6 +131,8 @@ def _from_line(line: Line) -> Call:
             raise LineError(f"field:{name}")
     if line.seq > MAX_SEQ:
         raise LineError("field:id")
+    if line.ts >= MAX_TS:
+        raise LineError("field:ts")
     counts = (getattr(tokens, name) for name in TOKEN_CLASSES)
     names = (getattr(line, name) for name in NAMES)
     numbers = (line.duration_ms, line.ttft_ms, line.http_status, line.stream, line.reported_cost_usd)

@@ -289,6 +289,7 @@ def refused(db: sqlite3.Connection) -> list[RefusedRow]:
         _refused(reason, runtime, vm, count, first, last, tuple(orjson.loads(examples)))
         for reason, runtime, vm, count, first, last, examples in db.execute("SELECT * FROM refusal")
     ]
+    rows += _copies(db)
     twins = f"""FROM record JOIN shape ON shape.no = record.shape JOIN boot ON boot.no = record.id >> {SEQ_BITS}
         WHERE record.withdrawn = {TWIN}"""
     totals = f"SELECT runtime, shape.vm, count(*), min(ts), max(ts) {twins} GROUP BY 1, 2"
@@ -298,6 +299,16 @@ def refused(db: sqlite3.Connection) -> list[RefusedRow]:
         examples = tuple(row[0] for row in db.execute(sample, (runtime, vm)))
         rows.append(_refused("twin", runtime, vm, count, first, last, examples))
     return rows
+
+
+def _copies(db: sqlite3.Connection) -> list[RefusedRow]:
+    query = """SELECT session.runtime, session.vm, count(*), min(record.ts), max(record.ts), min(lower(hex(copy.key)))
+        FROM copy JOIN session ON session.no = copy.session LEFT JOIN vendor ON vendor.key = copy.key
+        LEFT JOIN record ON record.id = vendor.id GROUP BY session.runtime, session.vm"""
+    return [
+        _refused("copy", runtime, vm, count, first, last, (example,))
+        for runtime, vm, count, first, last, example in db.execute(query)
+    ]
 
 
 def _refused(

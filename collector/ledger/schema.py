@@ -126,11 +126,17 @@ TABLES: Final = (
     Table(
         "session",
         "Sessions by vm, runtime and the source's own id. listed: a store names it. first, last, last_model and calls "
-        "are those of its records, started, ended and model the store's own; reference: keyed hash of session_id.",
+        "are those of its records, started, ended and model the store's own.",
         "no id, vm text!, runtime text!, session_id text!, listed int!, started int, ended int, model text, "
-        "model_source text!, parent text, reference text, first int, last int, last_model text, "
+        "model_source text!, parent text, first int, last int, last_model text, "
         "last_model_source text, last_model_at int, calls int!, recency int",
         unique="vm, runtime, session_id",
+    ),
+    Table(
+        "reference",
+        "Opaque references that usage lines have for sessions that a store lists.",
+        "vm text!, runtime text!, reference text!, session int!",
+        key="vm, runtime, reference",
     ),
     Table(
         "record",
@@ -143,6 +149,12 @@ TABLES: Final = (
         "Keys of stores' records; owner (epoch ms) and revision decide between two copies.",
         "key blob!, id int!, owner int!, revision int!",
         key="key",
+    ),
+    Table(
+        "copy",
+        "Sessions (and through them homes) that hold a copy of a record that another session paid for.",
+        "key blob!, session int!",
+        key="key, session",
     ),
     Table("usage_day", "Rollup by day.", f"day int!, shape int!, kind int!, {_SUMS}", key="day, shape, kind"),
     Table(
@@ -208,7 +220,6 @@ INDEXES: Final = (
     "CREATE INDEX record_ref ON record (ref) WHERE ref != session",
     "CREATE UNIQUE INDEX vendor_id ON vendor (id)",
     "CREATE INDEX session_recency ON session (recency, no) WHERE listed OR calls",
-    "CREATE INDEX session_reference ON session (reference) WHERE reference IS NOT NULL",
 )
 
 _ID: Final = f"boot.name || '-' || (record.id & {2**SEQ_BITS - 1})"

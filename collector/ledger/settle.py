@@ -33,9 +33,9 @@ SIDES: Final = f"""SELECT record.id, record.ts, record.duration_ms, record.ended
     AND shape.grain != 'session' AND ifnull(shape.attribution, '') != '{STAND_IN}'"""
 TWIN_LINES: Final = f"SELECT id FROM record WHERE withdrawn = {TWIN} AND id IN ({{}})"
 LINES: Final = """SELECT record.id, record.ts, ifnull(record.duration_ms, 0) AS duration, record.session, record.ref,
-    shape.model, shape.attribution, named.no AS named
+    shape.model, shape.attribution, named.session AS named
     FROM record JOIN shape ON shape.no = record.shape JOIN session AS opaque ON opaque.no = record.ref
-    LEFT JOIN session AS named ON named.reference = opaque.session_id
+    LEFT JOIN reference AS named ON named.reference = opaque.session_id
         AND named.vm = shape.vm AND named.runtime = shape.runtime"""
 LINES_BETWEEN: Final = f"{LINES} WHERE record.ts BETWEEN ? AND ? AND shape.vm = ? AND shape.runtime = ?"
 LINES_OF_REFERENCE: Final = f"""{LINES} WHERE record.id IN (
@@ -106,12 +106,11 @@ class Settler:
         """A self-reporting runtime's record arrived, or is about to be replaced."""
         self._records.setdefault(vm, []).append(side)
 
-    def listed(self, vm: str, runtime: str, session: int, turns_ms: Iterable[int], reference: str | None) -> None:
-        """A token-blind runtime's session was listed with turns at these times."""
+    def listed(self, vm: str, runtime: str, session: int, turns_ms: Iterable[int], references: Iterable[str]) -> None:
+        """A token-blind runtime's session was listed, with turns at these times, under these opaque references."""
         self._turns.setdefault((vm, runtime), []).extend(turns_ms)
         self._sessions.add(session)
-        if reference is not None:
-            self._opaque.append((vm, runtime, reference))
+        self._opaque += [(vm, runtime, reference) for reference in references]
 
     def settle(self) -> None:
         """Decide for everything that the seeds touch."""
@@ -178,7 +177,7 @@ class Settler:
     def _lists(self, vm: str, runtime: str) -> bool:
         queries = (
             "SELECT 1 FROM turn WHERE vm = ? AND runtime = ? LIMIT 1",
-            "SELECT 1 FROM session WHERE reference IS NOT NULL AND vm = ? AND runtime = ? LIMIT 1",
+            "SELECT 1 FROM reference WHERE vm = ? AND runtime = ? LIMIT 1",
         )
         return any(self._tx.db.execute(query, (vm, runtime)).fetchone() for query in queries)
 

@@ -48,8 +48,9 @@ class SqliteLedger:
                     self._rollups = Rollups(self._db)
                     self._seen = SeenLines(self._db)
                     self._version = self._data_version()
+                self.calendar = windows.Calendar(windows.zone_of(self.zone_name))
+                if not read_only:
                     self._keep_zone(zone_name)
-            self.calendar = windows.Calendar(windows.zone_of(self.zone_name))
         except BaseException:
             self._db.close()
             raise
@@ -69,7 +70,7 @@ class SqliteLedger:
             if (version := self._data_version()) != self._version:  # another process wrote: what we remember is old
                 self._version = version
                 self._seen.forget()
-            transaction = Transaction(self._db, self._numbers, self._rollups, self._seen)
+            transaction = Transaction(self._db, self._numbers, self._rollups, self._seen, self.calendar)
             yield transaction
             with _explained(self.path):
                 transaction.finish()
@@ -168,7 +169,7 @@ class SqliteLedger:
         row = self._db.execute("SELECT value FROM setting WHERE name = 'zone'").fetchone()
         if zone_name is None or (row and row[0] == zone_name):
             return
-        calendar = windows.Calendar(windows.zone_of(zone_name))
+        calendar = self.calendar = windows.Calendar(windows.zone_of(zone_name))
         with self.transaction() as tx:
             tx.db.execute("INSERT OR REPLACE INTO setting VALUES ('zone', ?)", (zone_name,))
             if row:

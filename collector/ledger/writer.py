@@ -9,7 +9,7 @@ from __future__ import annotations
 import sqlite3
 from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass
-from typing import Any, Final
+from typing import Any, Final, NamedTuple
 
 import orjson
 
@@ -18,6 +18,7 @@ from collector.ledger.rollups import Rollups, Run, runs
 from collector.ledger.schema import BY_NAME, RECORD, SEQ_BITS
 from collector.merge import Version
 from collector.ranges import RangeSet
+from collector.windows import Calendar
 from shim.line import TOKEN_CLASSES
 
 EXAMPLES: Final = 5
@@ -39,6 +40,26 @@ class Stored:
     version: Version
     vm: str
     row: Row
+
+
+class Listing(NamedTuple):
+    """What a store's list says of a session; times in epoch ms."""
+
+    started: int | None
+    ended: int | None
+    model: str | None
+    model_source: str
+    parent: str | None
+
+
+# Two lists of one session (two homes, an older copy) give the same whichever is read first.
+LIST_SESSION: Final = """UPDATE session SET listed = 1,
+    model_source = CASE WHEN ?3 IS NULL OR (model IS NOT NULL AND (ifnull(ended, -1), model) > (ifnull(?2, -1), ?3))
+        THEN model_source ELSE ?4 END,
+    model = CASE WHEN ?3 IS NULL OR (model IS NOT NULL AND (ifnull(ended, -1), model) > (ifnull(?2, -1), ?3))
+        THEN model ELSE ?3 END,
+    started = min(ifnull(started, ?1), ifnull(?1, started)), ended = max(ifnull(ended, ?2), ifnull(?2, ended)),
+    parent = min(ifnull(parent, ?5), ifnull(?5, parent)) WHERE no = ?6"""
 
 
 class SeenLines:
@@ -86,10 +107,13 @@ class SeenLines:
 
 
 class Transaction:
-    """Writes of one transaction. ``numbers`` turns names into the numbers that rows hold."""
+    """Writes of one transaction. ``numbers`` turns names into what rows hold, ``calendar`` times into days."""
 
-    def __init__(self, db: sqlite3.Connection, numbers: Numbers, rollups: Rollups, seen: SeenLines) -> None:
+    def __init__(
+        self, db: sqlite3.Connection, numbers: Numbers, rollups: Rollups, seen: SeenLines, calendar: Calendar
+    ) -> None:
         self.db = db
+        self.calendar = calendar
         self.numbers = numbers
         self.rollups = rollups
         self._seen = seen
@@ -148,6 +172,16 @@ class Transaction:
             "INSERT OR REPLACE INTO vendor VALUES (?, ?, ?, ?)",
             [(key, number, version.owner_ms, version.revision) for key, number, version in versions],
         )
+
+    def note_copies(self, copies: Iterable[tuple[bytes, int]], paid: Iterable[tuple[bytes, int]]) -> None:
+        """Remember which sessions hold a copy of a key, and which session pays for it and so does not."""
+        self.db.executemany("INSERT OR IGNORE INTO copy VALUES (?, ?)", copies)
+        self.db.executemany("DELETE FROM copy WHERE key = ? AND session = ?", paid)
+
+    def list_session(self, number: int, listing: Listing) -> None:
+        """Remember what a store says of a session; what was said before stays where this says nothing."""
+        self.db.execute(LIST_SESSION, (*listing, number))
+        self.rollups.look_again([number])
 
     def refuse(self, reason: str, runtime: str, vm: str, example: str, ts_ms: int | None, count: int = 1) -> None:
         """Count something that was refused; the first few are kept as examples."""

@@ -1,0 +1,1 @@
+"""One module per command of ``usage-collector``; each holds a click command called ``command``."""

@@ -1,0 +1,75 @@
+"""``usage-collector run``: follow the sources, serve the API and the page."""
+
+from __future__ import annotations
+
+import asyncio
+import os
+import signal
+import stat
+import sys
+
+import click
+from aiohttp import web
+
+from collector.api.access import Access
+from collector.api.server import application
+from collector.commands.opening import open_query
+from collector.follow import Follower
+from collector.metrics import exposition
+from collector.settings import Settings
+from shim.names import ConfigError
+
+
+@click.command("run")
+@click.pass_obj
+def command(settings: Settings) -> None:
+    """Follow the usage log and the runtimes' stores; serve the API and the page until told to stop."""
+    token = read_token(settings)
+    follower = Follower(settings)
+    follower.start()
+    try:
+        asyncio.run(serve(settings, token))
+    except OSError as error:
+        click.echo(
+            f"usage-collector: port {settings.api_port} on {settings.api_bind} cannot be used "
+            f"({error.strerror}): set VM_USAGE_API_PORT.",
+            err=True,
+        )
+        sys.exit(2)
+    finally:
+        follower.stop()
+
+
+def read_token(settings: Settings) -> bytes | None:
+    """The API's token. Raises ``ConfigError`` for one that others can read, or none where one is needed."""
+    path = settings.api_token_file
+    if path is None:
+        if settings.api_bind not in ("127.0.0.1", "::1", "localhost"):
+            raise ConfigError("VM_USAGE_API_BIND is not loopback: set VM_USAGE_API_TOKEN_FILE as well.")
+        return None
+    try:
+        if stat.S_IMODE(os.stat(path).st_mode) & 0o077:
+            raise ConfigError(f"{path} can be read by others: run chmod 600 on it.")
+        token = path.read_bytes().strip()
+    except OSError as error:
+        raise ConfigError(f"VM_USAGE_API_TOKEN_FILE {path} cannot be read ({error.strerror}).") from error
+    if not token:
+        raise ConfigError(f"VM_USAGE_API_TOKEN_FILE {path} is empty: put a token into it.")
+    return token
+
+
+async def serve(settings: Settings, token: bytes | None) -> None:
+    """Serve until SIGTERM or SIGINT. Raises ``OSError`` where the port cannot be used."""
+    stopped = asyncio.Event()
+    loop = asyncio.get_running_loop()
+    for number in (signal.SIGTERM, signal.SIGINT):
+        loop.add_signal_handler(number, stopped.set)
+    access = Access.of(settings.allowed_hosts, token)
+    app = application(lambda: open_query(settings), access, lambda query: exposition(query, ""))
+    runner = web.AppRunner(app, access_log=None)
+    await runner.setup()
+    try:
+        await web.TCPSite(runner, settings.api_bind, settings.api_port).start()
+        await stopped.wait()
+    finally:
+        await runner.cleanup()
