@@ -196,6 +196,11 @@ class ClientConnection(asyncio.Protocol):
             self._parser.pause_reading()
         self.hold_reading()
 
+    @property
+    def connected(self) -> bool:
+        """Part of what aiohttp's body reader asks of its protocol: whether more can come."""
+        return self.transport is not None
+
     def resume_reading(self, resume_parser: bool = True) -> None:
         """Part of what aiohttp's body reader asks of its protocol: its buffer has room."""
         if not self._reading_paused or len(self._queue) >= PIPELINE:
