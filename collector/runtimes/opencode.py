@@ -200,7 +200,7 @@ class _Reading:
 
     def _records(self, group: list[Message]) -> Iterator[Record]:
         """Records of messages with one key: copies of a call share it, another call of that moment gets its own."""
-        group.sort(key=lambda message: (owner_of(self._heads[message.session], message), message.session))
+        group.sort(key=lambda message: (owner_of(self._heads[message.session], message), message.session, message.id))
         first = group[0].usage.numbers
         for message in group:
             same = message.usage.numbers == first
