@@ -44,6 +44,7 @@ def expected(folder: Path) -> dict[str, dict]:
 def change(path: Path, *statements: str, parameters: tuple = ()) -> None:
     """Write into a store as its runtime would."""
     with closing(sqlite3.connect(path)) as connection, connection:
+        connection.execute("PRAGMA synchronous=OFF")
         for statement in statements:
             connection.execute(statement, parameters)
 
