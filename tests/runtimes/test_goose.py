@@ -34,7 +34,8 @@ class Store:
         change(
             self.database,
             "INSERT OR REPLACE INTO sessions (id, working_dir, created_at, updated_at, provider_name,"
-            " model_config_json, accumulated_input_tokens, accumulated_output_tokens, accumulated_cache_read_tokens, accumulated_cost)"
+            " model_config_json, accumulated_input_tokens, accumulated_output_tokens, accumulated_cache_read_tokens,"
+            " accumulated_cost)"
             " VALUES (?,'/d',?,?,?,'{\"model_name\":\"m-1\"}',?,?,?,?)",
             parameters=(name, at, at, provider, fresh, output, read, cost),
         )
