@@ -48,7 +48,7 @@ def framing(content_type: str, head: bytes, *, last: bool) -> str | None:
     """
     said = declared(content_type)
     if not head:
-        return OPAQUE if last else None
+        return (said or OPAQUE) if last else None
     if head[:1] == b"{":
         return NDJSON if said == NDJSON else JSON
     if head[:1] == b"[":
