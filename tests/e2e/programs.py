@@ -56,6 +56,13 @@ class Shim:
     def lines(self) -> list[dict[str, Any]]:
         return [json.loads(line) for line in self.log.read_bytes().splitlines()] if self.log.exists() else []
 
+    def wait_for_lines(self, count: int) -> list[dict[str, Any]]:
+        """The lines once there are ``count`` of them; a line may come a moment after its answer."""
+        deadline = time.monotonic() + 10
+        while len(lines := self.lines()) < count and time.monotonic() < deadline:
+            time.sleep(0.02)
+        return lines
+
     def stop(self, number: int = signal.SIGTERM) -> list[dict[str, Any]]:
         """Signal it, wait for its end and give the lines it wrote."""
         if self.process.poll() is None:

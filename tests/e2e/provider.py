@@ -12,6 +12,7 @@ import threading
 from collections import Counter
 from collections.abc import Iterator
 from contextlib import contextmanager
+from dataclasses import dataclass
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from typing import Any
 
@@ -148,16 +149,25 @@ def message_events(request: dict[str, Any], wish: str) -> list[str]:
     return [f"event: {event['type']}\ndata: {json.dumps(event)}\n\n" for event in events]
 
 
+@dataclass(frozen=True, slots=True)
+class Running:
+    """A provider that serves: its base URL and how often each wish was made of it."""
+
+    url: str
+    tries: Counter[str]
+
+
 @contextmanager
-def provider() -> Iterator[str]:
-    """The base URL of a fresh provider that serves until the block ends."""
-    handler = type("Fresh", (Provider,), {"tries": Counter()})
+def provider() -> Iterator[Running]:
+    """A fresh provider that serves until the block ends."""
+    tries: Counter[str] = Counter()
+    handler = type("Fresh", (Provider,), {"tries": tries})
     server = ThreadingHTTPServer(("127.0.0.1", 0), handler)
     server.daemon_threads = True
     thread = threading.Thread(target=server.serve_forever, args=(0.05,))
     thread.start()
     try:
-        yield f"http://127.0.0.1:{server.server_port}"
+        yield Running(f"http://127.0.0.1:{server.server_port}", tries)
     finally:
         server.shutdown()
         thread.join()

@@ -21,7 +21,7 @@ def post(url: str, model: str, agent: str = "PicoClaw/0.2") -> None:
 @pytest.fixture
 def environ(tmp_path: Path) -> dict[str, str]:
     """A VM on which three calls were made through the shim: priced, without a price, and of a self-reporting agent."""
-    with provider() as upstream, running_shim(tmp_path, {"OPENAI": upstream}) as shim:
+    with provider() as upstream, running_shim(tmp_path, {"OPENAI": upstream.url}) as shim:
         url = f"{shim.url}/picoclaw/openai/v1/chat/completions"
         post(url, "gpt-5-mini")
         post(url, "acme-unlisted-1")

@@ -5,8 +5,6 @@ from __future__ import annotations
 import asyncio
 import json
 from collections.abc import Callable, Iterator
-from contextlib import ExitStack
-from pathlib import Path
 from typing import Any
 
 import anthropic
@@ -14,7 +12,7 @@ import openai
 import pytest
 
 from tests.e2e.programs import Shim, running_shim
-from tests.e2e.provider import provider
+from tests.e2e.provider import Running, provider
 
 CHAT_TOKENS = {
     "input_tokens": 176,
@@ -71,13 +69,13 @@ def chat_async(base: str, wish: str) -> Any:
 
 def message_plain(base: str, wish: str) -> Any:
     with anthropic.Anthropic(base_url=base, api_key="sk-test") as client:
-        return dumped(client.messages.create(model="claude-sonnet-4-5", max_tokens=100, messages=ask(wish)))
+        return dumped(client.messages.create(model="claude-sonnet-4-6", max_tokens=100, messages=ask(wish)))
 
 
 def message_stream(base: str, wish: str) -> Any:
     with (
         anthropic.Anthropic(base_url=base, api_key="sk-test") as client,
-        client.messages.stream(model="claude-sonnet-4-5", max_tokens=100, messages=ask(wish)) as stream,
+        client.messages.stream(model="claude-sonnet-4-6", max_tokens=100, messages=ask(wish)) as stream,
     ):
         return [dumped(event) for event in stream], dumped(stream.get_final_message())
 
@@ -85,7 +83,7 @@ def message_stream(base: str, wish: str) -> Any:
 def message_async(base: str, wish: str) -> Any:
     async def call() -> Any:
         async with anthropic.AsyncAnthropic(base_url=base, api_key="sk-test") as client:
-            return dumped(await client.messages.create(model="claude-sonnet-4-5", max_tokens=100, messages=ask(wish)))
+            return dumped(await client.messages.create(model="claude-sonnet-4-6", max_tokens=100, messages=ask(wish)))
 
     return asyncio.run(call())
 
@@ -94,20 +92,31 @@ CHATS = (chat_plain, chat_stream, chat_stream_with_usage, chat_async)
 MESSAGES = (message_plain, message_stream, message_async)
 
 
-@pytest.fixture
-def both(tmp_path: Path) -> Iterator[Callable[[Call, str], tuple[Any, Any, list[dict[str, Any]]]]]:
-    """Make one call directly and one through a shim; gives both results and the lines written."""
-    with ExitStack() as stack:
-        direct = stack.enter_context(provider())
-        behind = stack.enter_context(provider())
-        upstreams = {"OPENAI": behind, "ANTHROPIC": behind}
-        shim: Shim = stack.enter_context(running_shim(tmp_path, upstreams, runtime="picoclaw"))
+class Pair:
+    """One provider asked directly and one through a shim."""
 
-        def run(call: Call, wish: str) -> tuple[Any, Any, list[dict[str, Any]]]:
-            name = "openai" if call in CHATS else "anthropic"
-            return outcome(call, direct, wish), outcome(call, f"{shim.url}/picoclaw/{name}", wish), shim.stop()
+    def __init__(self, direct: Running, behind: Running, shim: Shim) -> None:
+        self.direct = direct
+        self.behind = behind
+        self.shim = shim
 
-        yield run
+    def __call__(self, call: Call, wish: str) -> tuple[Any, Any, list[dict[str, Any]]]:
+        """Make one call both ways; gives both results and the lines written for it."""
+        name = "openai" if call in CHATS else "anthropic"
+        self.direct.tries.clear()
+        self.behind.tries.clear()
+        before = len(self.shim.lines())
+        without = outcome(call, self.direct.url, wish)
+        with_shim = outcome(call, f"{self.shim.url}/picoclaw/{name}", wish)
+        return without, with_shim, self.shim.wait_for_lines(before + self.behind.tries.total())[before:]
+
+
+@pytest.fixture(scope="module")
+def both(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Pair]:
+    with provider() as direct, provider() as behind:
+        upstreams = {"OPENAI": behind.url, "ANTHROPIC": behind.url}
+        with running_shim(tmp_path_factory.mktemp("shim"), upstreams) as shim:
+            yield Pair(direct, behind, shim)
 
 
 def outcome(call: Call, base: str, wish: str) -> Any:
@@ -124,7 +133,7 @@ def tokens(line: dict[str, Any], expected: dict[str, Any]) -> dict[str, Any]:
 
 @pytest.mark.parametrize("wish", ["say hello", "call a tool"])
 @pytest.mark.parametrize("call", CHATS)
-def test_openai_results_are_equal_and_the_line_is_right(both: Any, call: Call, wish: str) -> None:
+def test_openai_results_are_equal_and_the_line_is_right(both: Pair, call: Call, wish: str) -> None:
     without, with_shim, lines = both(call, wish)
     assert with_shim == without
     assert [tokens(line, CHAT_TOKENS) for line in lines] == [CHAT_TOKENS]
@@ -133,15 +142,15 @@ def test_openai_results_are_equal_and_the_line_is_right(both: Any, call: Call, w
 
 @pytest.mark.parametrize("wish", ["say hello", "call a tool"])
 @pytest.mark.parametrize("call", MESSAGES)
-def test_anthropic_results_are_equal_and_the_line_is_right(both: Any, call: Call, wish: str) -> None:
+def test_anthropic_results_are_equal_and_the_line_is_right(both: Pair, call: Call, wish: str) -> None:
     without, with_shim, lines = both(call, wish)
     assert with_shim == without
     assert [tokens(line, MESSAGE_TOKENS) for line in lines] == [MESSAGE_TOKENS]
-    assert (lines[0]["model"], lines[0]["wire"]) == ("claude-sonnet-4-5", "anthropic-messages")
+    assert (lines[0]["model"], lines[0]["wire"]) == ("claude-sonnet-4-6", "anthropic-messages")
 
 
 @pytest.mark.parametrize("call", [chat_plain, chat_stream, message_plain])
-def test_a_retry_after_429_is_two_calls_of_which_one_used_tokens(both: Any, call: Call) -> None:
+def test_a_retry_after_429_is_two_calls_of_which_one_used_tokens(both: Pair, call: Call) -> None:
     without, with_shim, lines = both(call, "be limited")
     assert with_shim == without
     assert [(line["http_status"], line["outcome"], line["usage"]) for line in lines] == [
@@ -153,7 +162,7 @@ def test_a_retry_after_429_is_two_calls_of_which_one_used_tokens(both: Any, call
 @pytest.mark.parametrize(("wish", "status", "tries"), [("break", 500, 3), ("refuse", 400, 1)])
 @pytest.mark.parametrize("call", [chat_plain, chat_stream, message_plain])
 def test_errors_reach_the_sdk_as_the_provider_sent_them(
-    both: Any, call: Call, wish: str, status: int, tries: int
+    both: Pair, call: Call, wish: str, status: int, tries: int
 ) -> None:
     without, with_shim, lines = both(call, wish)
     assert with_shim == without
