@@ -168,6 +168,8 @@ class _Reading:
     def __init__(self, database: Database, source: Source, state: dict[str, Any]) -> None:
         self._database = database
         self._ollama = _ollama_host(source)
+        # Kept until the pass is whole: one that breaks off must not forget it.
+        self._state = state
         self._rests: set[str] = set(state.get("rests", ()))
         columns = database.columns("sessions")
         if not {"id", "created_at"} <= columns:
@@ -182,6 +184,7 @@ class _Reading:
         for record in self._ledger(batch):
             batch.records.append(record)
             if len(batch.records) >= BATCH:
+                batch.state = self._state
                 yield batch
                 batch = Batch()
         for row in self._rows.values():

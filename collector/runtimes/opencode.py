@@ -122,6 +122,8 @@ class _Reading:
         self._database = database
         self._urls = urls
         self._lookups = MAX_STEP_LOOKUPS
+        # Kept until the pass is whole: one that breaks off must not forget it.
+        self._state = state
         self._rests: set[str] = set(state.get("rests", ()))
         columns = database.columns("session")
         if not columns or not database.columns("message"):
@@ -140,6 +142,7 @@ class _Reading:
             for group in alike.values():
                 batch.records += self._records(group)
             if len(batch.records) >= BATCH:
+                batch.state = self._state
                 yield batch
                 batch = Batch()
         rests = [rest for head in self._heads.values() if (rest := self._rest(head)) is not None]
