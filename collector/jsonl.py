@@ -132,6 +132,14 @@ def lines(block: bytes) -> Iterator[bytes]:
     return iter(block.splitlines())
 
 
+def first_lines(block: bytes) -> Iterator[bytes]:
+    """As ``lines``, for a caller that stops early: the rest of the block is not cut up."""
+    start = 0
+    while (end := block.find(b"\n", start)) >= 0:
+        yield block[start:end]
+        start = end + 1
+
+
 def lines_with(block: bytes, needle: bytes) -> Iterator[bytes]:
     """The lines of a block in which ``needle`` occurs; the others are never touched one by one."""
     end = 0

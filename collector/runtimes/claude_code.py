@@ -20,7 +20,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, Final
 
-from collector.jsonl import LineFile, lines, lines_with, parse
+from collector.jsonl import LineFile, first_lines, lines_with, parse
 from collector.record import Record, Session
 from collector.runtimes import Batch, Facts, Source, SourceError, claude_cost, places
 from collector.runtimes.lineage import Head, Lineage, Mark
@@ -29,6 +29,7 @@ from collector.runtimes.values import model as model_name
 from shim.line import Tokens, tier_or_none
 
 RUNTIME: Final = "claude_code"
+SYNTHETIC: Final = "<synthetic>"
 CALLS_PER_BATCH: Final = 20_000
 HEAD_BYTES: Final = 256 << 10
 FIRST_UUID: Final = re.compile(rb'[,{]\s*"uuid":\s?"([^"\\]{1,80})"')
@@ -42,10 +43,14 @@ class Call:
     session: str
     ts: float
     model: str | None
-    tokens: Tokens
-    tier: str | None
+    usage: dict[str, Any]
     pico: int | None
     response_id: str | None
+
+    @property
+    def tokens(self) -> Tokens:
+        """The token classes of the line."""
+        return _tokens(self.usage)
 
 
 class ClaudeCode:
@@ -149,26 +154,46 @@ class _Reading:
         self.skipped += file.skipped
 
     def _take(self, block: bytes) -> None:
+        calls, skipped = self.calls, self.skipped
         for line in lines_with(block, b'"usage"'):
             entry = parse(line)
             if entry is None:
-                self.skipped["bad_json"] += 1
+                skipped["bad_json"] += 1
                 continue
             if entry.get("type") != "assistant":
                 continue
-            call = _call(entry, self.session)
-            if isinstance(call, str):
-                self.skipped[call] += 1
+            message = entry.get("message")
+            if not isinstance(message, dict) or not isinstance(usage := message.get("usage"), dict):
+                skipped["no_usage"] += 1
                 continue
-            key = call.response_id or reference(entry.get("uuid"))
-            if key is None:
-                self.skipped["no_id"] += 1
-                continue
-            known = self.calls.get(key)
-            if known is None or call.grown > known.grown:
-                self.calls[key] = call
-            if self.priced_to is not None and call.ts <= self.priced_to:
+            identity = message.get("id")
+            known = calls.get(identity) if type(identity) is str else None
+            grown = _grown(entry, usage)
+            if known is None or grown > known.grown:
+                self._keep(entry, message, usage, grown)
+
+    def _keep(self, entry: dict[str, Any], message: dict[str, Any], usage: dict[str, Any], grown: int) -> None:
+        named, when = message.get("model"), iso(entry.get("timestamp"))
+        response = reference(message.get("id"))
+        key = response or reference(entry.get("uuid"))
+        if named == SYNTHETIC:
+            self.skipped["synthetic"] += 1
+        elif when is None or key is None:
+            self.skipped["no_time_or_id"] += 1
+        else:
+            cost = usd(entry["costUSD"]) if "costUSD" in entry else None
+            known = model_name(named)
+            self.calls[key] = Call(grown, self._writer(entry), when, known, usage, cost or None, response)
+            if self.priced_to is not None and when <= self.priced_to:
                 self.reopened = True
+
+    def _writer(self, entry: dict[str, Any]) -> str:
+        """The session that wrote a line: a copy that names its origin is the origin's."""
+        origin = entry.get("forkedFrom")
+        session = (origin if isinstance(origin, dict) else entry).get("sessionId")
+        if session == self.session:
+            return self.session
+        return reference(session) or self.session
 
     def _times(self, block: bytes) -> None:
         if self.owner is None:
@@ -177,7 +202,7 @@ class _Reading:
 
     def _find_owner(self, block: bytes) -> None:
         """The session starts with its first line, unless that is a copy; then with the first that is not."""
-        for line in lines(block):
+        for line in first_lines(block):
             entry = parse(line)
             if entry is None or (when := iso(entry.get("timestamp"))) is None:
                 continue
@@ -267,7 +292,7 @@ class _Reading:
             vendor_pico=call.pico,
             vendor_basis=None if call.pico is None else "runtime_price",
             response_id=call.response_id,
-            service_tier=call.tier,
+            service_tier=_tier(call.usage),
         )
 
 
@@ -279,26 +304,14 @@ def _collect(reading: _Reading, path: Path) -> None:
         return
 
 
-def _call(entry: dict[str, Any], session: str) -> Call | str:
-    """The call that a line tells of, or the reason why it tells of none."""
-    message = entry.get("message")
-    if not isinstance(message, dict) or not isinstance(usage := message.get("usage"), dict):
-        return "no_usage"
-    named = message.get("model")
-    if named == "<synthetic>":
-        return "synthetic"
-    when = iso(entry.get("timestamp"))
-    if when is None:
-        return "no_time"
-    copied_from = entry.get("forkedFrom")
-    writer = copied_from if isinstance(copied_from, dict) else entry
-    session = reference(writer.get("sessionId")) or session
-    tokens = _tokens(usage)
-    # The main chain's own line comes before a sidechain's replay of it.
-    grown = (min(tokens.output_tokens or 0, 1 << 38) << 1) | (entry.get("isSidechain") is not True)
-    tier = "fast" if usage.get("speed") == "fast" else tier_or_none(usage.get("service_tier"))
-    cost = usd(entry["costUSD"]) if "costUSD" in entry else None
-    return Call(grown, session, when, model_name(named), tokens, tier, cost or None, reference(message.get("id")))
+def _grown(entry: dict[str, Any], usage: dict[str, Any]) -> int:
+    """Orders the lines of a message by output; at equal output the main chain's own line comes before a replay."""
+    output = count(usage.get("output_tokens")) or 0
+    return (min(output, 1 << 38) << 1) | (entry.get("isSidechain") is not True)
+
+
+def _tier(usage: dict[str, Any]) -> str | None:
+    return "fast" if usage.get("speed") == "fast" else tier_or_none(usage.get("service_tier"))
 
 
 def _tokens(usage: dict[str, Any]) -> Tokens:
@@ -343,7 +356,7 @@ def _head(path: Path) -> Head | None:
     if found is None:
         return None
     first = None
-    for line in lines(block):
+    for line in first_lines(block):
         when = _timestamp(line)
         if first is None:
             first = when

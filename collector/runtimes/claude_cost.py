@@ -48,8 +48,11 @@ class Priced(Protocol):
 
     ts: float
     model: str | None
-    tokens: Tokens
     pico: int | None
+
+    @property
+    def tokens(self) -> Tokens:
+        """Its token classes."""
 
 
 @dataclass(frozen=True, slots=True)

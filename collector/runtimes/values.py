@@ -8,6 +8,7 @@ from __future__ import annotations
 import re
 from datetime import UTC, datetime
 from decimal import Decimal, InvalidOperation
+from functools import lru_cache
 from typing import Any, Final
 
 from collector.record import PICO
@@ -53,9 +54,12 @@ def name(value: object) -> str | None:
 
 def model(value: object) -> str | None:
     """A model name; a context-window mark such as ``[1m]`` at its end is not part of it."""
-    if isinstance(value, str) and value.endswith("]"):
-        value = value.partition("[")[0]
-    return model_or_none(value)
+    return _model(value) if isinstance(value, str) and len(value) < 256 else None
+
+
+@lru_cache(maxsize=1024)
+def _model(value: str) -> str | None:
+    return model_or_none(value.partition("[")[0] if value.endswith("]") else value)
 
 
 def iso(value: object) -> float | None:

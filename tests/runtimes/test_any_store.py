@@ -1,4 +1,4 @@
-"""What holds for every transcript reader: no content leaves a store, a pass may stop anywhere, and files may be hostile."""
+"""What holds for every transcript reader: no content leaves a store, a pass may stop anywhere, files may be hostile."""
 
 import json
 import os
@@ -132,8 +132,7 @@ def test_a_hostile_file_gives_no_record_and_stops_nobody(runtime, text, tmp_path
     for source in sources:
         try:
             batches = list(reader(runtime).read(source, None))
-        except SourceError as error:
-            assert error.reason
+        except SourceError:
             continue
         for batch in batches:
             json.dumps(batch.state)
