@@ -18,6 +18,7 @@ from typing import Any, Final
 from prometheus_client import CollectorRegistry, generate_latest
 from prometheus_client.metrics_core import CounterMetricFamily, GaugeMetricFamily, Metric
 
+from collector.book import Book
 from collector.ledger import Group
 from collector.money import to_usd
 from collector.providers import provider_of
@@ -75,10 +76,10 @@ FAMILIES: Final = (
 Samples = dict[tuple[str, ...], int | float]
 
 
-def exposition(query: Query, book: str) -> bytes:
-    """Every family in Prometheus's text format (``CONTENT_TYPE``). ``book``: name and version of the price book."""
+def exposition(query: Query, book: str | None = None) -> bytes:
+    """Every family in Prometheus's text format (``CONTENT_TYPE``). ``book``: else the bundled one."""
     registry = CollectorRegistry(auto_describe=False)
-    registry.register(_Scrape(query, book))
+    registry.register(_Scrape(query, book or Book().version))
     return generate_latest(registry)
 
 

@@ -33,6 +33,10 @@ STATES: Final = {
 _DATED: Final = re.compile(r"[-@](?:20\d{6}|20\d\d-\d\d-\d\d)$")
 
 
+class ReconcileError(Exception):
+    """The vendor's side could not be had: one sentence for a person, without a key or a body."""
+
+
 @dataclass(frozen=True, slots=True)
 class Item:
     """One call (``event``), or the sum of ``calls`` of a day and model, on either side.

@@ -18,15 +18,16 @@ from datetime import UTC, date, datetime
 from decimal import Decimal
 from email.utils import parsedate_to_datetime
 from pathlib import Path
-from typing import Any, Final
-
-import httpx
+from typing import TYPE_CHECKING, Any, Final
 
 from collector.money import to_pico
 from collector.providers import is_loopback
-from collector.reconcile import Item
+from collector.reconcile import Item, ReconcileError
 from shim.line import Tokens
 from shim.names import ConfigError
+
+if TYPE_CHECKING:
+    import httpx
 
 API: Final = "https://api.cursor.com"
 PATH: Final = "/teams/filtered-usage-events"
@@ -37,10 +38,6 @@ LATE_SECONDS: Final = 2 * 86_400
 MAX_TRIES: Final = 6
 MAX_WAIT_SECONDS: Final = 120.0
 MAX_PASSES: Final = 4
-
-
-class ReconcileError(Exception):
-    """The vendor's side could not be had: one sentence for a person, without the key or a body."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -97,7 +94,9 @@ class CursorAdmin:
     """The API as a stream of events. ``wait`` sleeps (seconds); tests pass their own."""
 
     def __init__(self, key: str, url: str = API, wait: Callable[[float], None] = time.sleep) -> None:
-        self._client = httpx.Client(base_url=url, auth=(key, ""), timeout=30.0, follow_redirects=False)
+        import httpx  # when it is needed: a collector that follows sources does not hold it in memory
+
+        self._client: httpx.Client = httpx.Client(base_url=url, auth=(key, ""), timeout=30.0, follow_redirects=False)
         self._wait = wait
 
     def __enter__(self) -> CursorAdmin:
@@ -142,10 +141,12 @@ class CursorAdmin:
             page += 1
 
     def _post(self, body: dict[str, Any]) -> dict[str, Any]:
+        from httpx import TransportError
+
         for attempt in range(MAX_TRIES):
             try:
                 response = self._client.post(PATH, json=body)
-            except httpx.TransportError as error:
+            except TransportError as error:
                 self._pause(attempt, None, f"Cursor's API cannot be reached ({type(error).__name__})")
                 continue
             if response.status_code == 429 or response.status_code >= 500:

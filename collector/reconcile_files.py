@@ -21,8 +21,7 @@ from pathlib import Path
 from typing import Any, Final
 
 from collector.money import to_pico
-from collector.reconcile import Item
-from collector.reconcile_cursor import ReconcileError
+from collector.reconcile import Item, ReconcileError
 from shim.line import Tokens
 
 MAX_BYTES: Final = 512 * 1024 * 1024

@@ -7,14 +7,16 @@ from __future__ import annotations
 
 import time
 from collections.abc import Callable, Iterable, Mapping
-from typing import Any, Final
+from typing import TYPE_CHECKING, Any, Final
 from urllib.parse import unquote
 
-import httpx
 import orjson
 
 from collector.export.otlp import protobuf
 from shim.names import ConfigError
+
+if TYPE_CHECKING:
+    import httpx
 
 RETRYABLE: Final = frozenset({429, 502, 503, 504})
 MAX_TRIES: Final = 5
@@ -59,6 +61,8 @@ def send(
     wait: Callable[[float], None] = time.sleep,
 ) -> tuple[int, int]:
     """Send every request in order; how many data points were taken and how many rejected. Raises ``ExportError``."""
+    import httpx  # when it is needed: a collector that follows sources does not hold it in memory
+
     taken = rejected = 0
     with httpx.Client(headers={**extra_headers, "content-type": ENCODINGS[encoding]}, timeout=30.0) as client:
         for request in requests:
@@ -81,6 +85,8 @@ def points(request: Mapping[str, Any]) -> int:
 
 
 def _post(client: httpx.Client, url: str, body: bytes, wait: Callable[[float], None]) -> httpx.Response:
+    from httpx import TransportError
+
     trouble, pause = "", 0.0
     for attempt in range(MAX_TRIES):
         if attempt:
@@ -88,7 +94,7 @@ def _post(client: httpx.Client, url: str, body: bytes, wait: Callable[[float], N
         pause = min(2.0**attempt, MAX_WAIT_SECONDS)
         try:
             response = client.post(url, content=body)
-        except httpx.TransportError as error:
+        except TransportError as error:
             trouble = f"cannot be reached ({type(error).__name__})"
             continue
         if response.is_success:

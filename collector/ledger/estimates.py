@@ -52,7 +52,7 @@ def of(db: sqlite3.Connection, record_id: str) -> list[Estimate]:
     number = _number(db, record_id)
     found = []
     for made, cost, *kind, rates in db.execute(READ, (number,)):
-        found.append(Estimate(made, cost, Kind(*kind[:-1], bool(kind[-1])), rates))
+        found.append(Estimate(made, cost, Kind._make((*kind[:-1], bool(kind[-1]))), rates))
     return found
 
 

@@ -10,9 +10,8 @@ from hypothesis import strategies as st
 
 from collector import reconcile_files
 from collector.ledger import Entry, Kind
-from collector.reconcile import Item, compare, made_at, model_key, ours
+from collector.reconcile import Item, ReconcileError, compare, made_at, model_key, ours
 from collector.reconcile_cursor import CursorAdmin, api_key, base_url
-from collector.reconcile_files import ReconcileError
 from shim.line import Tokens
 from shim.names import ConfigError
 from tests.collector.cursor_api import KEY, CursorApi, serving

@@ -1,0 +1,137 @@
+"""``usage-collector export``: the ledger's records for other programs."""
+
+from __future__ import annotations
+
+import io
+import os
+import sys
+import time
+from collections.abc import Iterable
+from contextlib import closing
+from dataclasses import replace
+from pathlib import Path
+from typing import IO, Any, Final
+
+import click
+import orjson
+
+from collector.commands.chosen import chooses, filter_of
+from collector.commands.opening import open_query
+from collector.export import csv, focus, otlp, otlp_send, parquet
+from collector.ledger import Entry
+from collector.query import Query
+from collector.rows import Filter
+from collector.settings import Settings
+
+FORMATS: Final = ("csv", "parquet", "focus", "otlp")
+
+
+@click.command("export")
+@click.option("--format", "form", type=click.Choice(FORMATS), required=True, help="What to write.")
+@click.option("--output", "-o", type=click.Path(path_type=Path), help="File to write; standard output unless given.")
+@chooses
+@click.option("--db", type=click.Path(path_type=Path), help="The ledger file.")
+@click.option("--endpoint", metavar="URL", help="otlp: where to send; else OTEL_EXPORTER_OTLP_ENDPOINT.")
+@click.option("--header", "given", multiple=True, metavar="NAME=VALUE", help="otlp: a header to send along.")
+@click.option("--semconv", type=click.Choice(tuple(otlp.NAMES)), default="latest", help="otlp: which set of names.")
+@click.option(
+    "--encoding", type=click.Choice(tuple(otlp_send.ENCODINGS)), default="protobuf", help="otlp: how to send."
+)
+@click.pass_obj
+def command(
+    settings: Settings,
+    /,
+    form: str,
+    output: Path | None,
+    db: Path | None,
+    endpoint: str | None,
+    given: tuple[str, ...],
+    semconv: str,
+    encoding: str,
+    **options: str | None,
+) -> None:
+    """Write records as CSV or Parquet, FOCUS-shaped rows, or send sums to an OpenTelemetry collector.
+
+    An unknown cost is an empty cell or a null, never a zero; cost_status says what a cost is worth.
+
+    \b
+    usage-collector export --format csv --window month > usage.csv
+    usage-collector export --format parquet --since 2026-11-01 -o usage.parquet
+    usage-collector export --format focus --window month -o focus.csv
+    usage-collector export --format otlp --endpoint http://127.0.0.1:4318
+    usage-collector export --format otlp -o metrics.json
+    """
+    query = open_query(replace(settings, db=db) if db else settings)
+    with closing(query.ledger):
+        where = filter_of(query, options)
+        if form == "otlp":
+            _otlp(query, where, output, semconv, encoding, endpoint, _headers(given))
+        else:
+            _records(query, where, form, output)
+
+
+def _records(query: Query, where: Filter, form: str, output: Path | None) -> None:
+    if form == "parquet" and output is None and sys.stdout.isatty():
+        raise click.UsageError("Parquet is no text: give --output FILE")
+    entries = query.ledger.scan(where)
+    if output is None:
+        _write(query, entries, form, sys.stdout.buffer)
+        return
+    # written beside and renamed, so that a file of that name is always a whole export
+    partial = output.with_name(f".{output.name}.partial")
+    try:
+        with partial.open("wb") as file:
+            count = _write(query, entries, form, file)
+        partial.replace(output)
+    except OSError as error:
+        raise click.ClickException(f"{output} cannot be written ({error.strerror}).") from error
+    finally:
+        partial.unlink(missing_ok=True)
+    click.echo(f"{count} rows written to {output}", err=True)
+
+
+def _write(query: Query, entries: Iterable[Entry], form: str, out: IO[bytes]) -> int:
+    if form == "parquet":
+        try:
+            return parquet.write(entries, query.calendar.today, out)
+        except ImportError:
+            raise click.ClickException("Parquet needs pyarrow: pip install 'vm-usage[parquet]'.") from None
+    text = io.TextIOWrapper(out, encoding="utf-8", newline="", write_through=False)
+    try:
+        return focus.write(entries, text) if form == "focus" else csv.write(entries, query.calendar.today, text)
+    finally:
+        text.flush()
+        text.detach()
+
+
+def _otlp(
+    query: Query,
+    where: Filter,
+    output: Path | None,
+    semconv: str,
+    encoding: str,
+    endpoint: str | None,
+    headers: dict[str, str],
+) -> None:
+    start = min((seen.first_ms / 1000 for seen in query.ledger.seen("vm") if seen.first_ms is not None), default=0.0)
+    made = otlp.requests(query.ledger.groups(otlp.DIMENSIONS, where), semconv, start, time.time())
+    if output is not None:
+        output.write_bytes(b"".join(orjson.dumps(request) + b"\n" for request in made))
+        return
+    url = otlp_send.endpoint(endpoint, os.environ)
+    try:
+        taken, rejected = otlp_send.send(made, url, {**otlp_send.headers(os.environ), **headers}, encoding)
+    except otlp_send.ExportError as error:
+        raise click.ClickException(str(error)) from error
+    except ImportError:
+        raise click.ClickException("Protobuf needs: pip install 'vm-usage[otlp]', or give --encoding json.") from None
+    click.echo(f"{taken} data points taken, {rejected} rejected by {url}", err=True)
+    if rejected:
+        sys.exit(1)
+
+
+def _headers(given: tuple[str, ...]) -> dict[str, Any]:
+    for text in given:
+        if "=" not in text:
+            raise click.UsageError("--header must be NAME=VALUE")
+    return {name.strip(): value for name, _, value in (text.partition("=") for text in given)}
