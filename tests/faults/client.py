@@ -55,3 +55,7 @@ class Call:
 
     def hang_up(self) -> None:
         self.socket.close()
+
+    def __del__(self) -> None:
+        """Calls that a test leaves open end with it."""
+        self.socket.close()

@@ -48,8 +48,10 @@ def test_a_client_that_leaves_in_the_middle_of_its_request_reaches_no_upstream(s
     half.sendall(call.head("/picoclaw/openai/plain/v1/chat/completions", 5000) + b'{"model": "m-2"')
     half.close()
     assert post(shim, "m-3").status_code == 200
-    assert set(outcomes(eventually(lambda: len(shim.lines()) >= 2 and shim.lines()))) <= {"m-1", "m-3"}
+    found = outcomes(eventually(lambda: len(shim.lines()) >= 2 and shim.lines()))
     assert upstream.calls["m-2"] == 0
+    assert {found.pop("m-1"), found.pop("m-3")} == {"completed"}
+    assert set(found.values()) <= {"client_closed"}
 
 
 def test_an_upstream_that_cuts_a_stream_is_cut_for_the_client_too(shim: Shim):

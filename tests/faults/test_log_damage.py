@@ -9,8 +9,9 @@ from pathlib import Path
 
 import pytest
 
-from tests.e2e.programs import Shim, running_shim
+from tests.e2e.programs import BIN, Shim
 from tests.faults.conftest import Start
+from tests.faults.processes import started_by
 from tests.faults.upstream import Upstream
 from tests.faults.watch import events, eventually, metric, outcomes, post, status
 
@@ -86,10 +87,9 @@ def test_lines_that_wait_at_a_kill_come_with_their_tokens_at_the_next_start(star
 
 def test_a_read_only_file_system_keeps_calls_going(start: Start, small_disk: Path):
     log = small_disk / "usage.jsonl"
-    log.touch()
-    subprocess.run(["mount", "-o", "remount,ro", small_disk], check=True)
     with start(VM_USAGE_LOG=str(log)) as shim:
         shim.log = log
+        subprocess.run(["mount", "-o", "remount,ro", small_disk], check=True)
         assert post(shim, "m-1").status_code == 200
         assert status(shim)["log_error"] == "EROFS"
         subprocess.run(["mount", "-o", "remount,rw", small_disk], check=True)
@@ -138,17 +138,16 @@ def test_a_log_that_becomes_a_folder_keeps_lines_waiting(shim: Shim, tmp_path: P
 
 
 def test_permission_lost_and_given_back(upstream: Upstream, tmp_path: Path):
-    """As a user whom permissions bind: root reads and writes what it likes."""
+    """Where tests run as root, the shim runs without root's power to read and write whatever it likes."""
     logs = tmp_path / "logs"
     logs.mkdir()
-    with running_shim(tmp_path, {"OPENAI": upstream.url}, VM_USAGE_LOG=str(logs / "usage.jsonl")) as shim:
-        if os.geteuid() == 0:
-            pytest.skip("root is not bound by permissions; see test_a_read_only_file_system")
+    bound = ["setpriv", "--bounding-set=-dac_override,-dac_read_search"] if os.geteuid() == 0 else []
+    command = [*bound, BIN / "usage-shim", "run"]
+    with started_by(tmp_path, command, upstream, VM_USAGE_LOG=str(logs / "usage.jsonl")) as shim:
         logs.chmod(0)
         assert post(shim, "m-1").status_code == 200
         assert status(shim)["log_error"] == "EACCES"
         logs.chmod(0o755)
-        shim.log = logs / "usage.jsonl"
         assert outcomes(eventually(shim.lines)) == {"m-1": "completed"}
 
 

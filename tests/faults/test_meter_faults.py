@@ -2,20 +2,16 @@
 
 from __future__ import annotations
 
-import os
 import signal
-import subprocess
 import sys
 import time
-from collections.abc import Iterator
-from contextlib import contextmanager
 from pathlib import Path
 
 import pytest
 
-from tests.e2e.programs import Shim, clean_environment, free_port, wait_until_healthy
 from tests.faults.client import Call
 from tests.faults.conftest import Start
+from tests.faults.processes import started_by
 from tests.faults.upstream import Upstream
 from tests.faults.watch import events, eventually, metric, post, status
 
@@ -28,37 +24,22 @@ PARTS = (
 )
 
 
-@contextmanager
-def sabotaged(folder: Path, upstream: Upstream, part: tuple[str, str, str]) -> Iterator[Shim]:
-    """A real shim process in which one method of the meter raises."""
-    module, owner, method = part
-    code = (
-        f"import {module} as module, sys\n"
-        "def fail(*args, **kwargs): raise RuntimeError('sabotage')\n"
-        f"setattr(module.{owner}, {method!r}, fail)\n"
-        "from shim.__main__ import main\n"
-        "sys.argv = ['usage-shim', 'run']\n"
-        "main()\n"
-    )
-    port = free_port()
-    log = folder / "usage.jsonl"
-    environ = clean_environment(
-        folder, VM_USAGE_LOG=str(log), VM_USAGE_SHIM_PORT=str(port), VM_USAGE_UPSTREAM_OPENAI=upstream.url
-    )
-    with (folder / "shim.err").open("ab") as err:
-        process = subprocess.Popen([sys.executable, "-c", code], env=environ, stderr=err, cwd=os.getcwd())
-    shim = Shim(f"http://127.0.0.1:{port}", log, process, environ)
-    try:
-        wait_until_healthy(process, shim.url + "/-/healthz", folder / "shim.err")
-        yield shim
-    finally:
-        process.kill()
-        process.wait(10)
+# A real shim process in which one method of the meter raises.
+SABOTAGED = """
+import sys, {module} as module
+def fail(*args, **kwargs): raise RuntimeError("sabotage")
+module.{owner}.{method} = fail
+from shim.__main__ import main
+sys.argv = ["usage-shim", "run"]
+main()
+"""
 
 
 @pytest.mark.parametrize("part", PARTS, ids=lambda part: f"{part[1]}.{part[2]}")
 def test_a_fault_in_a_part_of_the_meter_never_touches_a_call(tmp_path: Path, upstream: Upstream, part):
-    with sabotaged(tmp_path, upstream, part) as shim:
+    module, owner, method = part
+    code = SABOTAGED.format(module=module, owner=owner, method=method)
+    with started_by(tmp_path, [sys.executable, "-c", code], upstream) as shim:
         assert post(shim, "m-1").json()["usage"]["prompt_tokens"] == 1
         stream = Call(shim, "stream", "m-2")
         assert b"data: [DONE]" in stream.read_until(b"0\r\n\r\n")

@@ -5,15 +5,15 @@ from __future__ import annotations
 import os
 import signal
 import socket
-import subprocess
 import time
 from pathlib import Path
 
 import pytest
 
-from tests.e2e.programs import BIN, Shim, clean_environment, wait_until_healthy
+from tests.e2e.programs import BIN, Shim
 from tests.faults.client import Call
 from tests.faults.conftest import Start
+from tests.faults.processes import spawn, wait_for
 from tests.faults.upstream import Upstream
 from tests.faults.watch import eventually, outcomes, post, status
 
@@ -142,27 +142,17 @@ def systemd(tmp_path: Path):
 
 def activated(folder: Path, listener: socket.socket, states: socket.socket, upstream: Upstream) -> Shim:
     """A shim that was handed ``listener`` as systemd does it: as descriptor 3."""
-    port = listener.getsockname()[1]
-    environ = clean_environment(
-        folder,
-        VM_USAGE_LOG=str(folder / "usage.jsonl"),
-        VM_USAGE_UPSTREAM_OPENAI=upstream.url,
-        VM_USAGE_SHIM_PORT=str(port),
-        NOTIFY_SOCKET=states.getsockname(),
-        WATCHDOG_USEC="400000",
-    )
     take = 'exec 3<&"$1"; LISTEN_PID=$$ LISTEN_FDS=1 exec "$2" run'
-    command = ["bash", "-c", take, "-", str(listener.fileno()), str(BIN / "usage-shim")]
-    with (folder / "shim.err").open("ab") as err:
-        process = subprocess.Popen(command, env=environ, pass_fds=(listener.fileno(),), stderr=err)
-    return Shim(f"http://127.0.0.1:{port}", folder / "usage.jsonl", process, environ)
+    command = ["bash", "-c", take, "-", str(listener.fileno()), BIN / "usage-shim"]
+    told = {"NOTIFY_SOCKET": states.getsockname(), "WATCHDOG_USEC": "400000"}
+    return spawn(folder, command, upstream, listener.getsockname()[1], [listener.fileno()], **told)
 
 
 def test_an_activated_socket_stays_open_across_a_kill_and_the_call_in_between_is_answered(
     tmp_path: Path, systemd, upstream: Upstream
 ):
     first = activated(tmp_path, *systemd, upstream)
-    wait_until_healthy(first.process, first.url + "/-/healthz", tmp_path / "shim.err")
+    wait_for(first, tmp_path)
     first.stop(signal.SIGKILL)
     call = Call(first, "plain", "m-7", stream=False)
     second = activated(tmp_path, *systemd, upstream)
