@@ -53,7 +53,7 @@ ADD_SHAPE: Final = _insert("shape", SHAPE)
 FIND_KIND: Final = _find("kind", KIND)
 ADD_KIND: Final = _insert("kind", KIND)
 FIND_SESSION: Final = "SELECT no FROM session WHERE vm = ? AND runtime = ? AND session_id = ?"
-ADD_SESSION: Final = _insert("session", ("vm", "runtime", "session_id", "listed", "model_source", "calls"))
+ADD_SESSION: Final = _insert("session", ("vm", "runtime", "session_id", "listed", "model_source", "calls", "recency"))
 
 
 class Numbers:
@@ -100,7 +100,7 @@ class Numbers:
         """The number of a session."""
         key = (vm, runtime, session_id)
         return self._sessions.get(key) or self._keep(
-            self._sessions, key, FIND_SESSION, ADD_SESSION, (*key, 0, "none", 0), 3
+            self._sessions, key, FIND_SESSION, ADD_SESSION, (*key, 0, "none", 0, 0), 3
         )
 
     def _keep(
