@@ -245,5 +245,5 @@ class Answer:
 
 def _is_readable_stream(head: Head) -> bool:
     """Whether the answer is an event stream that can be read as it is."""
-    encoding = head.field(b"content-encoding").lower()
-    return head.field(b"content-type").lower().startswith("text/event-stream") and encoding in ("", "identity")
+    encoding = head.special(b"content-encoding").lower()
+    return head.special(b"content-type").lower().startswith("text/event-stream") and encoding in ("", "identity")

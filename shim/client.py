@@ -229,6 +229,7 @@ class ClientConnection(asyncio.Protocol):
         content = errors.body(wire, status, code, message)
         self.write(errors.response(status, content, close=True, head_only=head_only))
         self._discarding = True
+        self._queue.clear()
         self.call = None
         if self.transport is not None and not self.transport.is_closing() and self.transport.can_write_eof():
             self.transport.write_eof()

@@ -96,6 +96,7 @@ class Tap:
     """One metered call. ``poll``: it asks for a response made earlier, which is the same call."""
 
     __slots__ = (
+        "_asked",
         "_began",
         "_decoder",
         "_encoding",
@@ -123,6 +124,7 @@ class Tap:
         self._ts = time.time()
         self._began = time.monotonic()
         self._facts = Facts()
+        self._asked = False
         self._session, self._source = "", "gap"
         self._slot = NO_SLOT
         self._reader: Reader | None = None
@@ -133,6 +135,7 @@ class Tap:
 
     def request(self, headers: Mapping[str, str], body: Any) -> None:
         """The call goes upstream now. ``body``: the request's parsed JSON, ``None`` where it is not an object."""
+        self._asked = True
         try:
             self._facts = facts_of(self._place, body)
             self._session, self._source = self._meter.sessions.identify(
@@ -142,18 +145,19 @@ class Tap:
                 self._slot = self._begin()
         except Exception as error:
             self._meter.fault("request", error)
+            self._session = self._session or reference(self._meter.key, "gap", self.runtime)
 
     def head(self, head: Head) -> None:
         """The response's head came."""
         try:
-            self._encoding = head.field(b"content-encoding")
+            self._encoding = head.special(b"content-encoding")
             self._decoder, self._first_read = None, False
             self._reader = open_reader(
                 self._place.wire or "",
                 Exchange(
                     head.status,
-                    head.field(b"content-type"),
-                    head.text_fields(),
+                    head.special(b"content-type"),
+                    head.fields,
                     self._place.path,
                     self._facts.stream,
                 ),
@@ -196,7 +200,12 @@ class Tap:
             self._decoder = ContentDecoder(self._encoding)
 
     def end(self, outcome: str, status: int | None) -> None:
-        """The call is over; ``outcome``: as HTTP tells it, ``status``: the upstream's. Writes the line."""
+        """The call is over; ``outcome``: as HTTP tells it, ``status``: the upstream's. Writes the line.
+
+        A call that ended before it was to go upstream (its body never came) was no call.
+        """
+        if not self._asked:
+            return
         try:
             self._end(outcome, status)
         except Exception as error:
