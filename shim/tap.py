@@ -218,7 +218,7 @@ class Tap:
             self.runtime,
             place.upstream.name,
             place.wire or "",
-            model_or_none(facts.model),
+            model_or_none(place.model) or model_or_none(facts.model),
             self._ts,
             self._session,
             self._source,
