@@ -33,7 +33,7 @@ class Balance:
     @property
     def holds(self) -> bool:
         """Whether nothing was lost unseen, written twice or written wrong."""
-        accounted = self.missing == self.lost + self.unnamed
+        accounted = 0 <= self.missing - self.lost <= self.unnamed
         return accounted and self.doubled == 0 and self.wrong == 0
 
     def __str__(self) -> str:
