@@ -7,7 +7,7 @@ The three forms are read by ``cline_sessions``, ``cline_tasks`` and ``cline_stre
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterable, Iterator, Mapping
 from pathlib import Path
 from typing import Any, Final
 
@@ -16,7 +16,7 @@ from collector.runtimes.cline_index import read_index
 from collector.runtimes.cline_sessions import RUNTIME, read_session
 from collector.runtimes.cline_stream import read_stream
 from collector.runtimes.cline_tasks import TASK, read_task
-from collector.runtimes.places import files, folder, stray, subfolders
+from collector.runtimes.places import files, folder, leads_out, own, refuse_stray, stray, subfolders
 from collector.sqlite_ro import sidecars
 
 EXTENSION: Final = "globalStorage/saoudrizwan.claude-dev/tasks"
@@ -28,7 +28,7 @@ EDITORS: Final = (
     ".vscode-server-insiders/data",
 )
 # Where people who keep the output of `cline --json` may leave it: the store has no place of its own for it.
-STREAMS: Final = (".", "stream", "streams")
+STREAMS: Final = ("stream", "streams")
 
 FACTS: Final = Facts(
     runtime=RUNTIME,
@@ -50,25 +50,26 @@ class Cline:
     runtime = RUNTIME
 
     def sources(self, home: Path, environ: Mapping[str, str]) -> Iterator[Source]:
+        """One source a session folder, task or captured run, and the index."""
         root = folder(home, environ, "CLINE_DIR", ".cline")
         data = folder(home, environ, "CLINE_DATA_DIR", "") if environ.get("CLINE_DATA_DIR") else root / "data"
         sessions = folder(home, environ, "CLINE_SESSION_DATA_DIR", str(data / "sessions"))
         index = folder(home, environ, "CLINE_DB_DATA_DIR", str(data / "db")) / "sessions.db"
-        yield from stray(RUNTIME, home, root)
-        for entry in subfolders(sessions):
+        yield from stray(RUNTIME, home, sessions)
+        stored = not leads_out(home, sessions)
+        for entry in subfolders(sessions) if stored else ():
             yield from _session(Path(entry.path), data / "settings" / "providers.json")
-        if index.is_file():
+        if stored and own(home, index):
             yield Source(RUNTIME, index, (*sidecars(index), sessions))
-        tasks = (*(home / editor / "User" / EXTENSION for editor in EDITORS), data / "tasks")
-        for place in tasks:
-            for entry in subfolders(place):
-                for file in files(entry.path, TASK.__eq__):
-                    yield Source(RUNTIME, Path(file.path))
-        for place in (home / name for name in STREAMS):
+        yield from _tasks(home, (*(home / editor / "User" / EXTENSION for editor in EDITORS), data / "tasks"))
+        streams = (home / name for name in STREAMS if not leads_out(home, home / name))
+        for place in (home, *streams):
             for file in files(place, lambda name: name.endswith(".ndjson")):
-                yield Source(RUNTIME, Path(file.path), (sessions,) if sessions.is_dir() else ())
+                yield Source(RUNTIME, Path(file.path), (sessions,) if stored and sessions.is_dir() else ())
 
     def read(self, source: Source, state: dict[str, Any] | None) -> Iterator[Batch]:
+        """A session folder, the index, a task or a captured run. Raises ``SourceError``."""
+        refuse_stray(source)
         if source.path.suffix == ".db":
             yield from read_index(source, state)
         elif source.path.suffix == ".ndjson":
@@ -80,6 +81,14 @@ class Cline:
 
 
 READER: Final = Cline()
+
+
+def _tasks(home: Path, roots: Iterable[Path]) -> Iterator[Source]:
+    for root in roots:
+        yield from stray(RUNTIME, home, root)
+        for entry in subfolders(root) if not leads_out(home, root) else ():
+            for file in files(entry.path, TASK.__eq__):
+                yield Source(RUNTIME, Path(file.path))
 
 
 def _session(session: Path, providers: Path) -> Iterator[Source]:

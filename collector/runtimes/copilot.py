@@ -19,7 +19,7 @@ import orjson
 from collector.record import PICO, Record, Session
 from collector.runtimes import Batch, Facts, Source, SourceError, values
 from collector.runtimes.copilot_events import EVENTS, NO_LEDGER, RUNTIME, STORE, read_events
-from collector.runtimes.places import files, folder, stray, subfolders
+from collector.runtimes.places import files, folder, leads_out, own, refuse_stray, stray, subfolders
 from collector.sqlite_ro import Database, opened, select, sidecars
 from shim.line import Tokens
 
@@ -63,16 +63,19 @@ class Copilot:
     runtime = RUNTIME
 
     def sources(self, home: Path, environ: Mapping[str, str]) -> Iterator[Source]:
+        """The ledger, and one source a session's events."""
         root = folder(home, environ, "COPILOT_HOME", ".copilot")
         yield from stray(RUNTIME, home, root)
-        store = root / STORE
-        if store.is_file():
+        store, sessions = root / STORE, root / "session-state"
+        if own(home, store):
             yield Source(RUNTIME, store, sidecars(store))
-        for session in subfolders(root / "session-state"):
+        for session in subfolders(sessions) if not leads_out(home, sessions) else ():
             for events in files(session.path, EVENTS.__eq__):
                 yield Source(RUNTIME, Path(events.path))
 
     def read(self, source: Source, state: dict[str, Any] | None) -> Iterator[Batch]:
+        """The ledger's rows, or a session's events where it has none. Raises ``SourceError``."""
+        refuse_stray(source)
         if source.path.name == EVENTS:
             yield read_events(source, state)
             return

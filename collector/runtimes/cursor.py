@@ -16,7 +16,7 @@ import orjson
 from collector import jsonl
 from collector.record import Session
 from collector.runtimes import Batch, Facts, Source, SourceError, values
-from collector.runtimes.places import entries, files, stray, subfolders
+from collector.runtimes.places import entries, files, leads_out, refuse_stray, stray, subfolders
 from collector.sqlite_ro import Database, opened, picked, sidecars
 
 RUNTIME: Final = "cursor"
@@ -24,6 +24,7 @@ BATCH: Final = 200
 EDITOR: Final = ".config/Cursor/User/globalStorage"
 STATE: Final = "state.vscdb"
 CHAT: Final = "store.db"
+TRANSCRIPTS: Final = "agent-transcripts"
 ASSISTANT: Final = 2
 COMPOSER_PATHS: Final = ("$.createdAt", "$.lastUpdatedAt", "$.modelConfig.modelName")
 BUBBLE_PATHS: Final = ("$.type", "$.createdAt", "$.modelInfo.modelName")
@@ -48,30 +49,34 @@ class Cursor:
     runtime = RUNTIME
 
     def sources(self, home: Path, environ: Mapping[str, str]) -> Iterator[Source]:
+        """The editor's database, each chat of the CLI, each folder of transcripts."""
         editor = home / EDITOR
         yield from stray(RUNTIME, home, editor)
-        for entry in files(editor, STATE.__eq__):
+        for entry in files(editor, STATE.__eq__) if not leads_out(home, editor) else ():
             yield Source(RUNTIME, Path(entry.path), sidecars(Path(entry.path)))
         root = home / ".cursor"
         yield from stray(RUNTIME, home, root)
-        for project in subfolders(root / "projects"):
-            transcripts = Path(project.path, "agent-transcripts")
-            if transcripts.is_dir() and not transcripts.is_symlink():
+        for project in subfolders(root / "projects") if not leads_out(home, root / "projects") else ():
+            transcripts = Path(project.path, TRANSCRIPTS)
+            if transcripts.is_dir() and not leads_out(home, transcripts):
                 yield Source(RUNTIME, transcripts)
-        for workspace in subfolders(root / "chats"):
+        for workspace in subfolders(root / "chats") if not leads_out(home, root / "chats") else ():
             for chat in subfolders(workspace.path):
                 for entry in files(chat.path, CHAT.__eq__):
                     yield Source(RUNTIME, Path(entry.path), sidecars(Path(entry.path)))
 
     def read(self, source: Source, state: dict[str, Any] | None) -> Iterator[Batch]:
+        """Sessions only. Raises ``SourceError``."""
         if source.path.name == STATE:
             with opened(source.path) as database:
                 yield from _composers(database, source.path, state or {})
         elif source.path.name == CHAT:
             with opened(source.path) as database:
                 yield _chat(database, source.path)
-        else:
+        elif source.path.name == TRANSCRIPTS:
             yield Batch(sessions=list(_transcripts(source.path)))
+        else:
+            refuse_stray(source)
 
 
 READER: Final = Cursor()

@@ -17,7 +17,7 @@ import orjson
 from collector import jsonl
 from collector.record import Record, Session
 from collector.runtimes import Batch, Facts, Source, SourceError, values
-from collector.runtimes.places import files, folder, stray
+from collector.runtimes.places import files, folder, leads_out, own, refuse_stray, stray
 from collector.sqlite_ro import Database, KnownIds, opened, picked, select, sidecars
 from shim.line import Tokens
 
@@ -60,16 +60,21 @@ class Devin:
     runtime = RUNTIME
 
     def sources(self, home: Path, environ: Mapping[str, str]) -> Iterator[Source]:
+        """The database and one source a transcript, in every namespace the tool has had."""
         data = folder(home, environ, "XDG_DATA_HOME", ".local/share")
         for root in (data / namespace / "cli" for namespace in NAMESPACES):
             yield from stray(RUNTIME, home, root)
-            store = root / STORE
-            if store.is_file():
+            store, transcripts = root / STORE, root / "transcripts"
+            if own(home, store):
                 yield Source(RUNTIME, store, sidecars(store))
-            for entry in files(root / "transcripts", lambda name: name.endswith(".json")):
+            if leads_out(home, transcripts):
+                continue
+            for entry in files(transcripts, lambda name: name.endswith(".json")):
                 yield Source(RUNTIME, Path(entry.path))
 
     def read(self, source: Source, state: dict[str, Any] | None) -> Iterator[Batch]:
+        """The database's requests, or a transcript's where the database lacks it. Raises ``SourceError``."""
+        refuse_stray(source)
         if source.path.name != STORE:
             yield _transcript(source.path)
             return

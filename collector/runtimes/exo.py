@@ -69,14 +69,16 @@ class Exo:
     runtime = RUNTIME
 
     def sources(self, home: Path, environ: Mapping[str, str]) -> Iterator[Source]:
+        """One source a conversation, in every workspace found."""
         for workspace in _workspaces(home):
             for agent in subfolders(workspace / ".exo" / "exoharness" / "agents"):
                 for conversation in subfolders(Path(agent.path, "conversations")):
                     events = Path(conversation.path, "events")
-                    if events.is_dir() and not events.is_symlink():
+                    if events.is_dir() and not leads_out(home, events):
                         yield Source(RUNTIME, events)
 
     def read(self, source: Source, state: dict[str, Any] | None) -> Iterator[Batch]:
+        """All events of a conversation, in their order."""
         batch = Batch()
         conversation = _Conversation(source.path.parent.name)
         for entry in files(source.path, lambda name: name.endswith(".json")):

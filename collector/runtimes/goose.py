@@ -20,7 +20,7 @@ from collector import jsonl
 from collector.record import Record, Session
 from collector.runtimes import Batch, Facts, Source, SourceError, values
 from collector.runtimes.local import is_local
-from collector.runtimes.places import folder, stray
+from collector.runtimes.places import folder, own, refuse_stray, stray
 from collector.sqlite_ro import Database, opened, picked, select, sidecars
 from shim.line import Tokens
 
@@ -144,17 +144,20 @@ class Goose:
     runtime = RUNTIME
 
     def sources(self, home: Path, environ: Mapping[str, str]) -> Iterator[Source]:
+        """The database, with the configuration that says where Ollama runs."""
         data = folder(home, environ, "XDG_DATA_HOME", ".local/share") / "goose"
         config = folder(home, environ, "XDG_CONFIG_HOME", ".config") / "goose" / "config.yaml"
         if environ.get("GOOSE_PATH_ROOT", "").startswith("/"):
             root = Path(environ["GOOSE_PATH_ROOT"])
             data, config = root / "data", root / "config" / "config.yaml"
-        yield from stray(RUNTIME, home, data)
         store = data / "sessions" / "sessions.db"
-        if store.is_file():
+        yield from stray(RUNTIME, home, store.parent)
+        if own(home, store):
             yield Source(RUNTIME, store, (*sidecars(store), *((config,) if config.is_file() else ())))
 
     def read(self, source: Source, state: dict[str, Any] | None) -> Iterator[Batch]:
+        """Calls of the ledger and what the totals have beyond them. Raises ``SourceError``."""
+        refuse_stray(source)
         with opened(source.path) as database:
             yield from _Reading(database, source, state or {}).batches()
 

@@ -42,7 +42,7 @@ from collector.runtimes.opencode_calls import (
     version_of,
 )
 from collector.runtimes.opencode_json import read_tree
-from collector.runtimes.places import files, folder, stray, subfolders
+from collector.runtimes.places import files, folder, leads_out, refuse_stray, stray, subfolders
 from collector.sqlite_ro import Database, KnownIds, opened, picked, select, sidecars
 
 BATCH: Final = 500
@@ -86,28 +86,25 @@ class Opencode:
     runtime = RUNTIME
 
     def sources(self, home: Path, environ: Mapping[str, str]) -> Iterator[Source]:
+        """Every channel's database, and one source a session of the JSON tree."""
         root = folder(home, environ, "XDG_DATA_HOME", ".local/share") / "opencode"
         yield from stray(RUNTIME, home, root)
+        if leads_out(home, root):
+            return
         configs = _configs(folder(home, environ, "XDG_CONFIG_HOME", ".config") / "opencode")
         for path in _databases(root, environ.get("OPENCODE_DB")):
             yield Source(RUNTIME, path, (*sidecars(path), *configs))
-        heads = {
-            entry.name.removesuffix(".json"): Path(entry.path)
-            for project in subfolders(root / "storage" / "session")
-            for entry in files(project.path, _is_json)
-        }
-        for session in subfolders(root / "storage" / "message"):
-            head = (heads[session.name],) if session.name in heads else ()
-            messages = tuple(Path(entry.path) for entry in files(session.path, _is_json))
-            yield Source(RUNTIME, Path(session.path), (*head, *messages, *configs))
+        yield from _tree(home, root / "storage", configs)
 
     def read(self, source: Source, state: dict[str, Any] | None) -> Iterator[Batch]:
+        """A database's messages or a session's files. Raises ``SourceError``."""
         urls = _base_urls(source.parts)
         if source.path.parent.name == "message":
             root = source.path.parents[2]
             listed = any(source.path.name in LISTED.of(path) for path in _databases(root, None))
             yield read_tree(source, urls, listed=listed)
             return
+        refuse_stray(source)
         with opened(source.path) as database:
             yield from _Reading(database, source.path, urls, state or {}).batches()
 
@@ -237,6 +234,20 @@ def _databases(root: Path, override: str | None) -> Iterator[Path]:
         return
     for entry in files(root, lambda name: re.fullmatch(r"opencode(-[\w.-]+)?\.db", name) is not None):
         yield Path(entry.path)
+
+
+def _tree(home: Path, storage: Path, configs: tuple[Path, ...]) -> Iterator[Source]:
+    """The JSON tree's sessions: a folder of messages, with its session's own file among the parts."""
+    messages, projects = storage / "message", storage / "session"
+    yield from stray(RUNTIME, home, messages)
+    if leads_out(home, messages) or leads_out(home, projects):
+        return
+    found = (entry for project in subfolders(projects) for entry in files(project.path, _is_json))
+    heads = {entry.name.removesuffix(".json"): Path(entry.path) for entry in found}
+    for session in subfolders(messages):
+        head = (heads[session.name],) if session.name in heads else ()
+        written = tuple(Path(entry.path) for entry in files(session.path, _is_json))
+        yield Source(RUNTIME, Path(session.path), (*head, *written, *configs))
 
 
 def _configs(root: Path) -> tuple[Path, ...]:

@@ -11,7 +11,7 @@ import os
 from collections.abc import Callable, Iterator, Mapping
 from pathlib import Path
 
-from collector.runtimes import Source
+from collector.runtimes import Source, SourceError
 
 
 def folder(home: Path, environ: Mapping[str, str], variable: str, default: str) -> Path:
@@ -42,6 +42,17 @@ def stray(runtime: str, home: Path, root: Path) -> Iterator[Source]:
     """The root as a source that reading will refuse, where it leads out of the home."""
     if leads_out(home, root):
         yield Source(runtime, root)
+
+
+def refuse_stray(source: Source) -> None:
+    """For readers whose sources are files. Raises ``SourceError`` where the source is a stray root."""
+    if source.path.is_dir():
+        raise SourceError(source.path, "leads out of the home")
+
+
+def own(home: Path, file: Path) -> bool:
+    """Whether there is such a file, in a folder that does not lead out of the home."""
+    return file.is_file() and not leads_out(home, file.parent)
 
 
 def entries(path: str | Path) -> list[os.DirEntry[str]]:
