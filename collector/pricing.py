@@ -113,6 +113,9 @@ class Pricer:
             return _by_card(record, card, None)
         if self._local(record, upstream):
             return Priced(0, judge(0, tokens_known=record.tokens.known), "derived")
+        if record.usage == "missing":
+            # Zeros that a store writes where it was told nothing are no price.
+            return _unpriced(record, "no_usage")
         for row, caveat in choice.listed:
             if (card := row.at(record.ts)) is not None:
                 return _by_card(record, card, caveat)

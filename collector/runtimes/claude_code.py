@@ -30,6 +30,7 @@ from shim.line import Tokens, tier_or_none
 
 RUNTIME: Final = "claude_code"
 SYNTHETIC: Final = "<synthetic>"
+MAX_GROWN: Final = 1 << 39
 CALLS_PER_BATCH: Final = 20_000
 HEAD_BYTES: Final = 256 << 10
 FIRST_UUID: Final = re.compile(rb'[,{]\s*"uuid":\s?"([^"\\]{1,80})"')
@@ -42,10 +43,15 @@ class Call:
     grown: int
     session: str
     ts: float
-    model: str | None
+    named: object
     usage: dict[str, Any]
     pico: int | None
     response_id: str | None
+
+    @property
+    def model(self) -> str | None:
+        """The model that the line names."""
+        return model_name(self.named)
 
     @property
     def tokens(self) -> Tokens:
@@ -154,6 +160,7 @@ class _Reading:
         self.skipped += file.skipped
 
     def _take(self, block: bytes) -> None:
+        """Keep the best line of each message. This runs a million times: what can wait is left to ``_keep``."""
         calls, skipped = self.calls, self.skipped
         for line in lines_with(block, b'"usage"'):
             entry = parse(line)
@@ -166,9 +173,11 @@ class _Reading:
             if not isinstance(message, dict) or not isinstance(usage := message.get("usage"), dict):
                 skipped["no_usage"] += 1
                 continue
+            output = usage.get("output_tokens")
+            # At equal output the main chain's own line comes before a sidechain's replay of it.
+            grown = (output << 1 if type(output) is int else 0) | (entry.get("isSidechain") is not True)
             identity = message.get("id")
             known = calls.get(identity) if type(identity) is str else None
-            grown = _grown(entry, usage)
             if known is None or grown > known.grown:
                 self._keep(entry, message, usage, grown)
 
@@ -178,12 +187,11 @@ class _Reading:
         key = response or reference(entry.get("uuid"))
         if named == SYNTHETIC:
             self.skipped["synthetic"] += 1
-        elif when is None or key is None:
+        elif when is None or key is None or not 0 <= grown < MAX_GROWN:
             self.skipped["no_time_or_id"] += 1
         else:
-            cost = usd(entry["costUSD"]) if "costUSD" in entry else None
-            known = model_name(named)
-            self.calls[key] = Call(grown, self._writer(entry), when, known, usage, cost or None, response)
+            pico = usd(entry["costUSD"]) or None if "costUSD" in entry else None
+            self.calls[key] = Call(grown, self._writer(entry), when, named, usage, pico, response)
             if self.priced_to is not None and when <= self.priced_to:
                 self.reopened = True
 
@@ -277,15 +285,16 @@ class _Reading:
 
     def _record(self, key: str, call: Call) -> Record:
         mine = call.session == self.session
+        named = call.model
         return Record(
             RUNTIME,
             key,
             call.session,
             call.ts,
             call.tokens,
-            call.model,
-            "log" if call.model else "none",
-            "anthropic" if call.model and call.model.startswith("claude") else None,
+            named,
+            "log" if named else "none",
+            "anthropic" if named and named.startswith("claude") else None,
             owner=self.owner if mine and self.owner is not None else call.ts,
             revision=(self.settled << 40) | call.grown,
             parent_session_id=self.parent if mine else None,
@@ -304,12 +313,6 @@ def _collect(reading: _Reading, path: Path) -> None:
         return
 
 
-def _grown(entry: dict[str, Any], usage: dict[str, Any]) -> int:
-    """Orders the lines of a message by output; at equal output the main chain's own line comes before a replay."""
-    output = count(usage.get("output_tokens")) or 0
-    return (min(output, 1 << 38) << 1) | (entry.get("isSidechain") is not True)
-
-
 def _tier(usage: dict[str, Any]) -> str | None:
     return "fast" if usage.get("speed") == "fast" else tier_or_none(usage.get("service_tier"))
 
@@ -318,17 +321,12 @@ def _tokens(usage: dict[str, Any]) -> Tokens:
     write = count(usage.get("cache_creation_input_tokens"))
     split = usage.get("cache_creation")
     long_lived = None
-    if isinstance(split, dict):
-        long_lived = count(split.get("ephemeral_1h_input_tokens"))
-        if write is None and long_lived is not None:
+    if isinstance(split, dict) and (long_lived := count(split.get("ephemeral_1h_input_tokens"))) is not None:
+        if write is None:
             write = long_lived + (count(split.get("ephemeral_5m_input_tokens")) or 0)
-    return Tokens(
-        count(usage.get("input_tokens")),
-        count(usage.get("cache_read_input_tokens")),
-        write,
-        long_lived if long_lived is None or write is None else min(long_lived, write),
-        count(usage.get("output_tokens")),
-    )
+        long_lived = min(long_lived, write)
+    fresh, read = count(usage.get("input_tokens")), count(usage.get("cache_read_input_tokens"))
+    return Tokens(fresh, read, write, long_lived, count(usage.get("output_tokens")))
 
 
 def _session_of(path: Path) -> str:

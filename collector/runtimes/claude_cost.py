@@ -47,8 +47,11 @@ class Priced(Protocol):
     """A call that can be given a price."""
 
     ts: float
-    model: str | None
     pico: int | None
+
+    @property
+    def model(self) -> str | None:
+        """Its model."""
 
     @property
     def tokens(self) -> Tokens:

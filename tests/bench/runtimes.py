@@ -24,7 +24,7 @@ from pathlib import Path
 
 TEXT = "The quick brown fox reads a file, changes two lines and runs the tests again. " * 40
 OTHERS = {
-    "ccusage": ["npx", "--yes", "ccusage@20", "daily", "--json", "--offline"],
+    "ccusage": ["npx", "--yes", "ccusage@20.0.24", "daily", "--json", "--offline"],
     "tokscale": ["npx", "--yes", "tokscale@latest", "--json"],
 }
 
