@@ -11,3 +11,5 @@ from typing import Final
 
 # Responses events embed the whole response object, so several MiB are normal (praxis-proxy/ai#1032).
 BOUND: Final = 16 * 1024 * 1024
+# No JSON reader follows nesting this deep, and a body of brackets alone would cost a step per byte.
+DEPTH: Final = 1000

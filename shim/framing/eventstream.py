@@ -19,7 +19,7 @@ SHORT: Final = struct.Struct(">H")
 SMALLEST: Final = PRELUDE.size + 4
 STRING: Final = 7
 # Bytes that may be searched for a frame in one body: searching costs more than reading.
-SEARCH: Final = 1024 * 1024
+SEARCH: Final = 64 * 1024
 
 
 @dataclass(frozen=True, slots=True)

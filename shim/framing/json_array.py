@@ -9,7 +9,7 @@ from __future__ import annotations
 import re
 from typing import Final
 
-from shim.framing import BOUND
+from shim.framing import BOUND, DEPTH
 
 # What can change the depth, and what can stand inside a string before its closing quote.
 STRUCTURE: Final = re.compile(rb'["{}\[\]]')
@@ -34,12 +34,12 @@ class ArraySplitter:
         self.ended = False
 
     def feed(self, data: bytes) -> list[bytes]:
-        """The elements that are complete with ``data``."""
-        if self.ended:
+        """The elements that are complete with ``data``. Past ``DEPTH`` the body is given up."""
+        if self.ended or self._depth > DEPTH:
             return []
         self._rest += data
         elements: list[bytes] = []
-        while not self.ended and self._step(elements):
+        while not self.ended and self._depth <= DEPTH and self._step(elements):
             pass
         self._trim()
         return elements

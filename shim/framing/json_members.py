@@ -11,6 +11,7 @@ import json
 import re
 from typing import Any, Final
 
+from shim.framing import DEPTH
 from shim.framing.json_array import IN_STRING, STRUCTURE
 
 TOKEN: Final = re.compile(rb"[^\s]")
@@ -116,6 +117,8 @@ class MemberScanner:
             self._in_string = True
         elif byte in (OPEN, ARRAY_OPEN):
             self._depth += 1
+            if self._depth > DEPTH:
+                self._state = BROKEN
         else:
             self._depth -= 1
             if not self._depth:
