@@ -372,9 +372,9 @@ class Call:
             self._connection.abort()
             self._connection = None
         self._stop_task()
-        self._client.answer(status, code, message, self._place.wire, head_only=self._request.method == "HEAD")
         if self._tap is not None:
             self._tap.end(outcome, None)
+        self._client.answer(status, code, message, self._place.wire, head_only=self._request.method == "HEAD")
 
 
 def _json_object(body: bytes) -> dict[str, Any] | None:

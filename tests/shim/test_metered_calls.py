@@ -40,6 +40,7 @@ class Log:
 
     def __init__(self, shim: Shim) -> None:
         self._shim = shim
+        httpx.get(f"{shim.url}/-/healthz")  # what is served before this has written its line
         self._before = len(shim.lines())
 
     def lines(self) -> list[dict[str, Any]]:
