@@ -86,13 +86,15 @@ CHAT_MARK: Final = "## Current Session\nChannel: "
 # Each begins with a literal, so that a long text is skipped at memory speed.
 _DATES: Final = re.compile(r"20\d\d-\d\d-\d\d(?:[T ,]*\d{1,2}:\d\d)?(?:\s?\([A-Z]\w+\))?")
 _CLOCK: Final = re.compile(r":\d\d(?::\d\d)?(?:\.\d+)?")
-_SUMMARY_HINTS: Final = ("summar", "compact", "continued", "recap", "previous conv", "earlier conv")
+_SUMMARY_HINTS: Final = ("summar", "compact", "continued", "recap", "so far", "truncated")
 _SUMMARY: Final = re.compile(
     r"^\W*(?:summary|recap)\b"
     r"|summar(?:y|ies) of (?:\w+ ){0,2}(?:conversation|chat|session|discussion|messages|history|context)"
     r"|(?:conversation|chat|session|context|history) summar(?:y|ies)"
     r"|(?:conversation|history|context|messages) (?:so far )?(?:was|were|has been|have been|is) "
     r"(?:summari[sz]ed|compacted|compressed|truncated)"
+    r"|summari[sz]ed (?:conversation|chat|session|discussion|messages|history|context)"
+    r"|summary of (?:what|everything) (?:we|was|has|you)|(?:conversation|discussion|chat) so far"
     r"|continued from an? (?:previous|earlier) (?:conversation|session|chat)"
 )
 _QUOTED_ROLE: Final = re.compile(r"\n(?:user|assistant): ")

@@ -9,7 +9,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from shim.conversation import SHAPES
+from shim.conversation import SHAPES, is_summary
 from shim.identity import reference
 from shim.session import BODY_FIELDS, GAP_SECONDS, HEADERS, Recent, Sessions
 
@@ -250,6 +250,29 @@ class TestCompaction:
         summary = user("Summary of the conversation so far: it was about cats.")
         second = runtime.chat(SYSTEM, summary, user("go on"), now=NOW + 5)
         assert second == first == runtime.chat(SYSTEM, summary, user("go on"), answer("ok"), user("more"))
+
+    @pytest.mark.parametrize(
+        "text",
+        [
+            "[Summary] cats",
+            "<summary>cats</summary>",
+            "## Conversation Summary\ncats",
+            "This session is being continued from a previous conversation that ran out of context.",
+            "Here is a summary of what we discussed: cats",
+            "The conversation so far, in short: cats",
+            "Summarised history: cats",
+            "Earlier messages were truncated: the history was summarized as follows",
+        ],
+    )
+    def test_summaries_are_known_by_how_they_begin(self, text: str) -> None:
+        assert is_summary(text)
+
+    @pytest.mark.parametrize(
+        "text",
+        ["Summarise this paper", "Write a summary of the attached report", "What is a compact car?", "so far so good"],
+    )
+    def test_a_question_about_summaries_is_none(self, text: str) -> None:
+        assert not is_summary(text)
 
     def test_the_call_that_makes_picoclaws_summary_belongs_to_what_it_sums_up(self) -> None:
         runtime = Runtime()
