@@ -140,6 +140,9 @@ def opened(path: Path) -> Iterator[Database]:
             yield Database(connection)
         except sqlite3.Error as error:
             raise SourceError(path, _reason(error)) from None
+        except UnicodeError:
+            # The message about a damaged schema quotes it.
+            raise SourceError(path, REASONS["SQLITE_CORRUPT"]) from None
         except OSError as error:
             raise SourceError(path, error.strerror or "cannot be read") from error
 

@@ -40,14 +40,16 @@ def leads_out(home: Path, root: Path) -> bool:
 
 def stray(runtime: str, home: Path, root: Path) -> Iterator[Source]:
     """The root as a source that reading will refuse, where it leads out of the home."""
-    if leads_out(home, root):
+    if leads_out(home, root) and root.exists():
         yield Source(runtime, root)
 
 
 def refuse_stray(source: Source) -> None:
-    """For readers whose sources are files. Raises ``SourceError`` where the source is a stray root."""
+    """For readers whose sources are files. Raises ``SourceError`` where the source is a stray root (or gone)."""
     if source.path.is_dir():
         raise SourceError(source.path, "leads out of the home")
+    if not os.path.lexists(source.path):
+        raise SourceError(source.path, "gone")
 
 
 def own(home: Path, file: Path) -> bool:
