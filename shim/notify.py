@@ -2,18 +2,25 @@
 
 https://www.freedesktop.org/software/systemd/man/sd_notify.html and sd_listen_fds.html. Outside systemd both do
 nothing. A state that cannot be sent is dropped: the watchdog then tells systemd so by its silence.
+
+systemd listens to the main process alone. Where that is a supervisor, its workers beat in memory they share with it.
 """
 
 from __future__ import annotations
 
 import contextlib
+import mmap
 import os
+import signal
 import socket
+import struct
 import time
 from collections.abc import Mapping, MutableMapping
 from typing import Final
 
 FIRST_FD: Final = 3
+BEAT_SECONDS: Final = 1.0
+BEAT: Final = struct.Struct("<d")
 
 
 class Notify:
@@ -22,7 +29,7 @@ class Notify:
     def __init__(self, environ: Mapping[str, str]) -> None:
         address = environ.get("NOTIFY_SOCKET", "")
         self._address = "\0" + address[1:] if address.startswith("@") else address
-        self.watchdog_seconds = _watchdog_seconds(environ)
+        self.watchdog_seconds: float | None = _watchdog_seconds(environ)
 
     def ready(self, status: str = "") -> None:
         """The sockets accept."""
@@ -47,6 +54,46 @@ class Notify:
         with contextlib.suppress(OSError), socket.socket(socket.AF_UNIX, socket.SOCK_DGRAM) as sender:
             sender.setblocking(False)
             sender.sendto("\n".join(filter(None, fields)).encode(), self._address)
+
+
+class Heartbeats:
+    """When each of several workers was last seen alive, in memory that a fork shares."""
+
+    def __init__(self, workers: int) -> None:
+        self._workers = workers
+        self._map = mmap.mmap(-1, workers * BEAT.size)
+
+    def beat(self, worker: int) -> None:
+        """``worker`` (0 and up) is alive now."""
+        BEAT.pack_into(self._map, worker * BEAT.size, time.monotonic())
+
+    def forget(self, worker: int) -> None:
+        """``worker`` is being started: it has not been seen."""
+        BEAT.pack_into(self._map, worker * BEAT.size, 0.0)
+
+    def all_within(self, seconds: float) -> bool:
+        """Whether every worker was seen in the last ``seconds``."""
+        since = time.monotonic() - seconds
+        return all(at and at >= since for (at,) in BEAT.iter_unpack(self._map))
+
+
+class WorkerNotify(Notify):
+    """What a worker has instead: it beats, says nothing to systemd, and drains when its supervisor is gone."""
+
+    def __init__(self, beats: Heartbeats, worker: int) -> None:
+        super().__init__({})
+        self._beats = beats
+        self._worker = worker
+        self._supervisor = os.getppid()
+        self.watchdog_seconds = BEAT_SECONDS
+
+    def ready(self, status: str = "") -> None:
+        self._beats.beat(self._worker)
+
+    def alive(self, status: str = "") -> None:
+        self._beats.beat(self._worker)
+        if os.getppid() != self._supervisor:
+            os.kill(os.getpid(), signal.SIGTERM)
 
 
 def _watchdog_seconds(environ: Mapping[str, str]) -> float | None:

@@ -38,6 +38,7 @@ from shim.settings import Settings, read_secret
 from shim.tap import Meter, Tap
 from shim.upstream import Pool
 
+AGENTS_KEPT: Final = 256
 OWN: Final = "/-/"
 BACKLOG: Final = 1024
 CONNECTIONS: Final = 10_000
@@ -80,6 +81,8 @@ class Shim:
         self.relay = Relay(loop, self.pool, self.counters, self.log)
         self.clients = Clients(loop, self.serve, self.counters.guarded.add, connection_limit())
         self._stopping = asyncio.Event()
+        self._agents: dict[str, bool] = {}
+        self._agents_of: Allowlist | None = None
 
     def serve(self, client: ClientConnection, request: Request) -> None:
         """Answer one request, or make it a call."""
@@ -97,17 +100,17 @@ class Shim:
 
     def _forward(self, client: ClientConnection, request: Request, target: str) -> None:
         try:
-            route = self.routes.find(target)
+            place, onward = self.routes.find(target)
         except NoRoute as error:
             self.counters.guarded.add("no_route")
             client.answer(404, "unknown_upstream", str(error), head_only=request.method == "HEAD")
             return
         if request.headers.get("Authorization", "").startswith(SIGV4):
             self.counters.guarded.add("sigv4")
-            client.answer(501, "sigv4", SIGV4_MESSAGE, route.place.wire)
+            client.answer(501, "sigv4", SIGV4_MESSAGE, place.wire)
             return
-        self.counters.forwarded.add(route.place.upstream.name)
-        call = Call(self.relay, client, request, route, self._tap(request, route.place))
+        self.counters.forwarded.add(place.upstream.name)
+        call = Call(self.relay, client, request, place, onward, self._tap(request, place))
         client.call = call
         call.start()
 
@@ -116,7 +119,7 @@ class Shim:
         why = refusal(
             place,
             request.method,
-            request.headers.get("User-Agent", ""),
+            self._self_reporting(request.headers.get("User-Agent", "")),
             self.allowlist.value,
             logging=self.metering.sink is not None,
             upgrade=request.upgrade,
@@ -125,6 +128,16 @@ class Shim:
             self.counters.refused.add(why)
             return None
         return Tap(self.meter, place.runtime or "", place, poll=is_poll(request.method, place))
+
+    def _self_reporting(self, agent: str) -> bool:
+        """Whether a User-Agent is a self-reporting runtime's. Agents are few, prefixes many: the last answers are kept."""
+        allowlist = self.allowlist.value
+        if self._agents_of is not allowlist or len(self._agents) > AGENTS_KEPT:
+            self._agents_of, self._agents = allowlist, {}
+        known = self._agents.get(agent)
+        if known is None:
+            known = self._agents[agent] = allowlist.self_reporting_agent(agent) is not None
+        return known
 
     def _refuse(self, client: ClientConnection, refused: Refusal) -> None:
         self.counters.guarded.add(refused.reason)
@@ -274,13 +287,19 @@ def new_loop() -> asyncio.AbstractEventLoop:
 
 
 def serve(
-    settings: Settings, environ: MutableMapping[str, str], listeners: Sequence[socket.socket], *, shared: bool = False
+    settings: Settings,
+    environ: MutableMapping[str, str],
+    listeners: Sequence[socket.socket],
+    worker: Notify | None = None,
 ) -> None:
-    """Run one process of the shim until it is told to stop. Raises ``ConfigError``."""
+    """Run one process of the shim until it is told to stop. ``worker``: how one of several tells its supervisor.
+
+    Raises ``ConfigError``.
+    """
 
     async def main() -> None:
-        shim = Shim(settings, environ, shared=shared)
-        await shim.run(listeners, Notify(environ))
+        shim = Shim(settings, environ, shared=worker is not None)
+        await shim.run(listeners, worker or Notify(environ))
 
     with asyncio.Runner(loop_factory=new_loop) as runner:
         runner.run(main())

@@ -2,6 +2,7 @@
 
 Every worker has its own sockets (SO_REUSEPORT: the kernel spreads connections), its own boot and in-flight file, and
 appends to the same log. The supervisor passes signals on, starts a worker again that died, and stops with the last one.
+It tells systemd that the shim is ready once every worker is, and alive for as long as every worker's event loop turns.
 Where systemd hands over the sockets, all workers accept from those.
 """
 
@@ -16,13 +17,15 @@ from collections.abc import MutableMapping, Sequence
 from typing import Final, NoReturn
 
 from shim.names import ConfigError
-from shim.notify import Notify
+from shim.notify import Heartbeats, Notify, WorkerNotify
 from shim.server import listen, serve
 from shim.settings import Settings
 
 # A worker that dies this soon after its start is started again only after a pause.
 SHORT_LIFE: Final = 1.0
-SYSTEMD: Final = ("NOTIFY_SOCKET", "WATCHDOG_USEC")
+# A worker is taken for dead when its loop has not turned for this long.
+SILENT: Final = 10.0
+LOOK_SECONDS: Final = 0.1
 PASSED_ON: Final = (signal.SIGTERM, signal.SIGINT, signal.SIGHUP)
 
 
@@ -35,8 +38,11 @@ class Supervisor:
         self._settings = settings
         self._environ = environ
         self._inherited = inherited
-        self._started: dict[int, float] = {}
+        self._notify = Notify(environ)
+        self._beats = Heartbeats(settings.workers)
+        self._started: dict[int, tuple[int, float]] = {}
         self._stopping = False
+        self._code = 0
 
     def run(self) -> int:
         """Start the workers and wait for them; the exit code."""
@@ -44,34 +50,51 @@ class Supervisor:
         reserved = [] if self._inherited else [_reserve(self._settings)]
         for number in PASSED_ON:
             signal.signal(number, self._pass_on)
-        for _ in range(self._settings.workers):
-            self._start()
-        Notify(self._environ).ready(f"{self._settings.workers} workers")
+        for worker in range(self._settings.workers):
+            self._start(worker)
+        self._until_ready()
         while self._started:
-            try:
-                pid, status = os.wait()
-            except ChildProcessError:
-                break
+            pid, status = self._next_end()
             self._ended(pid, os.waitstatus_to_exitcode(status))
         for holder in reserved:
             holder.close()
-        return 0 if self._stopping else 1
+        return self._code
 
-    def _start(self) -> None:
+    def _until_ready(self) -> None:
+        """Wait until every worker serves, or one ends before."""
+        while not self._beats.all_within(SILENT):
+            time.sleep(LOOK_SECONDS)
+            if os.waitid(os.P_ALL, 0, os.WEXITED | os.WNOHANG | os.WNOWAIT) is not None:
+                return
+        self._notify.ready(f"{self._settings.workers} workers")
+
+    def _next_end(self) -> tuple[int, int]:
+        """The next worker that ends and its status; until then systemd is told that all are alive, while they are."""
+        seconds = self._notify.watchdog_seconds
+        if seconds is None:
+            return os.wait()
+        while True:
+            pid, status = os.waitpid(-1, os.WNOHANG)
+            if pid:
+                return pid, status
+            if self._beats.all_within(SILENT):
+                self._notify.alive()
+            time.sleep(min(seconds, 1.0))
+
+    def _start(self, worker: int) -> None:
+        self._beats.forget(worker)
         pid = os.fork()
         if pid == 0:
-            self._work()
-        self._started[pid] = time.monotonic()
+            self._work(worker)
+        self._started[pid] = worker, time.monotonic()
 
-    def _work(self) -> NoReturn:
+    def _work(self, worker: int) -> NoReturn:
         code = 1
         try:
             for number in PASSED_ON:
                 signal.signal(number, signal.SIG_DFL)
-            # The supervisor answers to systemd; a worker that did too would be taken for the main process.
-            environ = {name: value for name, value in self._environ.items() if name not in SYSTEMD}
             listeners = self._inherited or [listen(self._settings, shared=True)]
-            serve(self._settings, environ, listeners, shared=True)
+            serve(self._settings, self._environ, listeners, WorkerNotify(self._beats, worker))
             code = 0
         except ConfigError as error:
             print(f"usage-shim: {error}", file=sys.stderr)
@@ -81,20 +104,21 @@ class Supervisor:
             os._exit(code)
 
     def _ended(self, pid: int, code: int) -> None:
-        began = self._started.pop(pid, 0.0)
+        worker, began = self._started.pop(pid)
         if self._stopping:
             return
         if code == 2:  # configuration: another try would end the same way
+            self._code = code
             self._pass_on(signal.SIGTERM, None)
-            self._stopping = False
             return
         if time.monotonic() - began < SHORT_LIFE:
             time.sleep(SHORT_LIFE)
-        self._start()
+        self._start(worker)
 
     def _pass_on(self, number: int, frame: object) -> None:
-        if number != signal.SIGHUP:
+        if number != signal.SIGHUP and not self._stopping:
             self._stopping = True
+            self._notify.stopping()
         for pid in self._started:
             os.kill(pid, number)
 

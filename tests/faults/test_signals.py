@@ -120,15 +120,40 @@ def test_two_workers_share_the_log_and_a_kill_of_both_loses_no_call(start: Start
             post(shim, f"m-{100 + n}")
         calls = open_streams(shim, 12)
         assert status(shim)["workers"] == 2
-        workers = Path(f"/proc/{shim.process.pid}/task/{shim.process.pid}/children").read_text().split()
-        for pid in workers:
-            os.kill(int(pid), signal.SIGKILL)
+        workers = workers_of(shim)
         shim.stop(signal.SIGKILL)
+        for pid in workers:
+            os.kill(pid, signal.SIGKILL)
     with start(VM_USAGE_WORKERS="2") as shim:
         lines = eventually(lambda: len(shim.lines()) == 32 and shim.lines())
         found = outcomes(lines)
         assert [found[call.marker] for call in calls] == ["interrupted"] * 12
         assert len({line["id"] for line in lines}) == 32
+
+
+def workers_of(shim: Shim) -> list[int]:
+    """The process ids of a supervisor's workers."""
+    return [int(pid) for pid in Path(f"/proc/{shim.process.pid}/task/{shim.process.pid}/children").read_text().split()]
+
+
+def test_a_worker_that_dies_is_replaced_and_its_calls_are_recovered(start: Start):
+    with start(VM_USAGE_WORKERS="2") as shim:
+        before = workers_of(shim)
+        calls = open_streams(shim, 6)
+        for pid in before:
+            os.kill(pid, signal.SIGKILL)
+        lines = eventually(lambda: len(shim.lines()) == 6 and shim.lines())
+        assert outcomes(lines) == {call.marker: "interrupted" for call in calls}
+        assert eventually(lambda: len(workers_of(shim)) == 2)
+        assert not set(before) & set(workers_of(shim))
+        shim.stop()
+
+
+def test_workers_whose_supervisor_is_gone_stop(start: Start):
+    with start(VM_USAGE_WORKERS="2", VM_USAGE_DRAIN_SECONDS="1") as shim:
+        workers = workers_of(shim)
+        shim.stop(signal.SIGKILL)
+        eventually(lambda: not any(Path(f"/proc/{pid}").exists() for pid in workers))
 
 
 @pytest.fixture
@@ -140,12 +165,27 @@ def systemd(tmp_path: Path):
         yield listener, states
 
 
-def activated(folder: Path, listener: socket.socket, states: socket.socket, upstream: Upstream) -> Shim:
+def activated(
+    folder: Path, listener: socket.socket, states: socket.socket, upstream: Upstream, **settings: str
+) -> Shim:
     """A shim that was handed ``listener`` as systemd does it: as descriptor 3."""
     take = 'exec 3<&"$1"; LISTEN_PID=$$ LISTEN_FDS=1 exec "$2" run'
     command = ["bash", "-c", take, "-", str(listener.fileno()), BIN / "usage-shim"]
     told = {"NOTIFY_SOCKET": states.getsockname(), "WATCHDOG_USEC": "400000"}
-    return spawn(folder, command, upstream, listener.getsockname()[1], [listener.fileno()], **told)
+    return spawn(folder, command, upstream, listener.getsockname()[1], [listener.fileno()], **told, **settings)
+
+
+def test_a_supervisor_is_ready_when_its_workers_are_and_alive_while_they_are(
+    tmp_path: Path, systemd, upstream: Upstream
+):
+    _, states = systemd
+    shim = activated(tmp_path, *systemd, upstream, VM_USAGE_WORKERS="2")
+    assert states.recv(200).startswith(b"READY=1")
+    assert post(shim, "m-1").status_code == 200
+    assert states.recv(200).startswith(b"WATCHDOG=1")
+    shim.process.send_signal(signal.SIGTERM)
+    assert eventually(lambda: states.recv(200).startswith(b"STOPPING=1"))
+    assert shim.process.wait(10) == 0
 
 
 def test_an_activated_socket_stays_open_across_a_kill_and_the_call_in_between_is_answered(
