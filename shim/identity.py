@@ -40,8 +40,9 @@ _MACHINE_ID: Final = re.compile(r"[0-9a-f]{32}")
 def load_key(state_folder: Path) -> bytes:
     """The VM's 32-byte key from the state folder, made there if it is missing; safe to call from several processes.
 
-    The file is 0600, or 0640 for the group ``usage-collector`` where that group exists and we may hand it over.
-    A mode that lets anyone else in is mended. Raises ``ConfigError`` where the key cannot be read, made or protected.
+    The file is 0600, or 0640 for the group ``usage-collector`` where that group exists and we may hand it over, and
+    where an access list names who else may read. A mode that lets anyone else in is mended. Raises ``ConfigError``
+    where the key cannot be read, made or protected.
     """
     path = state_folder / KEY_FILE
     try:
@@ -86,9 +87,7 @@ def vm_name(environ: Mapping[str, str], state_folder: Path, machine_id: Path = M
     """
     if given := environ.get("VM_USAGE_VM"):
         if not NAME.fullmatch(given):
-            raise ConfigError(
-                "VM_USAGE_VM may hold letters, digits and _ . : - up to 64: choose another name."
-            )
+            raise ConfigError("VM_USAGE_VM may hold letters, digits and _ . : - up to 64: choose another name.")
         return given
     raw = _read(machine_id)
     if _MACHINE_ID.fullmatch(raw):
@@ -123,6 +122,8 @@ def _publish(path: Path, data: bytes) -> None:
     path.parent.mkdir(mode=0o750, parents=True, exist_ok=True)
     draft = path.with_name(f".{path.name}.{secrets.token_hex(4)}")
     fd = os.open(draft, os.O_WRONLY | os.O_CREAT | os.O_EXCL, 0o600)
+    if os.geteuid() == 0:  # what root makes in a service's folder is the service's
+        os.fchown(fd, path.parent.stat().st_uid, -1)
     try:
         with os.fdopen(fd, "wb") as file:
             file.write(data)
@@ -144,6 +145,8 @@ def _protect(path: Path) -> None:
         return
     group = _readers_group()
     shared = group is not None and (found.st_gid == group or _hand_over(path, group))
+    # With an access list the group's bits are its mask: 0600 would shut out whom it names.
+    shared = shared or "system.posix_acl_access" in os.listxattr(path)
     wanted = 0o640 if shared else 0o600
     if mode != wanted:
         path.chmod(wanted)

@@ -3,7 +3,9 @@
 from __future__ import annotations
 
 import multiprocessing
+import os
 import stat
+import struct
 from pathlib import Path
 
 import pytest
@@ -55,6 +57,28 @@ def test_the_key_is_handed_to_the_readers_group_where_there_is_one(
     monkeypatch.setattr(identity, "_readers_group", lambda: own_group)
     load_key(tmp_path)
     assert mode(tmp_path / identity.KEY_FILE) == 0o640
+
+
+def test_whom_an_access_list_names_is_not_shut_out(tmp_path: Path) -> None:
+    own, user, group, mask, other = 0x01, 0x02, 0x04, 0x10, 0x20  # tags of acl(5) entries
+    entries = [(own, 7, -1), (user, 5, 65534), (group, 5, -1), (mask, 5, -1), (other, 0, -1)]
+    inherited = struct.pack("<I", 2) + b"".join(struct.pack("<HHi", *entry) for entry in entries)
+    try:
+        os.setxattr(tmp_path, "system.posix_acl_default", inherited)
+    except OSError:
+        pytest.skip("the file system keeps no access lists")
+    load_key(tmp_path)
+    data = os.getxattr(tmp_path / identity.KEY_FILE, "system.posix_acl_access")
+    allowed = {tag: perm for tag, perm, _ in struct.iter_unpack("<HHi", data[4:])}
+    assert allowed[user] & allowed[mask] & 4
+    assert allowed[other] == 0
+
+
+@pytest.mark.skipif(os.geteuid() != 0, reason="only root makes files for others")
+def test_a_key_that_root_makes_belongs_to_the_folders_owner(tmp_path: Path) -> None:
+    os.chown(tmp_path, 65534, -1)
+    load_key(tmp_path)
+    assert (tmp_path / identity.KEY_FILE).stat().st_uid == 65534
 
 
 def test_a_key_of_another_length_is_refused(tmp_path: Path) -> None:
