@@ -39,6 +39,7 @@ class Metering:
         self.log = log
         self.shared = shared
         self.started = time.time()
+        self._began = time.monotonic()
         self.counters = Counters()
         self.boot = Boot()
         self._folder = state / INFLIGHT_FOLDER
@@ -46,6 +47,11 @@ class Metering:
         self.sink = Sink(log_path, self.boot, self.inflight, self.counters, log) if log_path is not None else None
         if self.inflight.trouble:
             log.warning("inflight_not_durable", folder=str(self._folder), error=self.inflight.trouble)
+
+    @property
+    def uptime(self) -> float:
+        """Seconds since this process started."""
+        return time.monotonic() - self._began
 
     def recover(self) -> int:
         """Write the lines that dead processes owe; how many. To be called once, before the first call."""

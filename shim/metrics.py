@@ -6,7 +6,6 @@ prometheus-client is imported when the first scrape comes, so an idle shim does 
 from __future__ import annotations
 
 import os
-import time
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Final
 
@@ -38,7 +37,7 @@ def status(metering: Metering, reloads: dict[str, str | None] | None = None) -> 
         "pid": os.getpid(),
         "boot": metering.boot.name,
         "vm": metering.vm,
-        "uptime_seconds": round(time.time() - metering.started, 1),
+        "uptime_seconds": round(metering.uptime, 1),
         "metering": sink is not None,
         "log": str(sink.path) if sink is not None else None,
         "log_error": sink.trouble if sink is not None else None,

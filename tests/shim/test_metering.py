@@ -6,6 +6,9 @@ import asyncio
 import errno
 import json
 import os
+import shutil
+import subprocess
+import sys
 from pathlib import Path
 
 import pytest
@@ -100,10 +103,13 @@ class TestMetrics:
         assert found["usage_shim_in_flight_calls"] == 0
         assert found["usage_shim_resident_memory_bytes"] > 2**20
 
-    def test_prometheus_is_not_imported_before_the_first_scrape(self):
-        import subprocess
-        import sys
+    @pytest.mark.skipif(shutil.which("promtool") is None, reason="needs promtool")
+    def test_promtool_finds_nothing_to_mend(self, metering: Metering):
+        metering.counters.refused.add("self_reporting")
+        done = subprocess.run(["promtool", "check", "metrics"], input=exposition(metering), capture_output=True)
+        assert (done.returncode, done.stderr) == (0, b"")
 
+    def test_prometheus_is_not_imported_before_the_first_scrape(self):
         code = "import shim.metrics, sys; sys.exit('prometheus_client' in sys.modules)"
         assert subprocess.run([sys.executable, "-c", code], check=False).returncode == 0
 

@@ -13,7 +13,7 @@ from shim.counters import Counters
 from shim.ids import Boot
 from shim.inflight import Inflight
 from shim.line import Tokens
-from shim.sink import Sink
+from shim.sink import FLUSH_LINES, Sink
 from tests.shim.lines import CALL, LINE, Disk, Events, read_log
 
 
@@ -196,6 +196,17 @@ def test_past_the_bound_the_newest_lines_are_lost_and_their_seq_is_missing(tmp_p
     assert bench.ids() == [f"{bench.boot.name}-{n}" for n in (1, 2, 3, 6)]
     assert bench.counters.lines_dropped == {("spool_full",): 2}
     assert bench.events.said == ["log_write_failed", "line_dropped", "log_write_recovered"]
+
+
+def test_a_new_line_goes_behind_those_that_wait_even_when_the_disk_is_back(bench: Bench):
+    bench.disk.error = errno.ENOSPC
+    written = bench.append(2 * FLUSH_LINES)
+    bench.disk.error = 0
+    written += bench.append()
+    assert bench.sink.waiting == FLUSH_LINES + 1
+    while bench.sink.flush():
+        pass
+    assert bench.ids() == written
 
 
 def test_the_spool_is_bounded_in_bytes(tmp_path: Path):
