@@ -30,6 +30,7 @@ FAMILIES: Final = (
     Family("refused", "usage_shim_refused", ("reason",), "Calls forwarded and not metered, by reason."),
     Family("guarded", "usage_shim_guarded", ("reason",), "Requests refused before anything was forwarded."),
     Family("upstream_errors", "usage_shim_upstream_errors", ("upstream", "reason"), "Upstreams that failed."),
+    Family("relay_errors", "usage_shim_relay_errors", (), "Faults of the shim itself that ended a call."),
     Family("metering_errors", "usage_shim_metering_errors", ("where",), "Faults of the meter; the call went on."),
     Family("lines_written", "usage_shim_lines_written", (), "Usage lines appended to the log."),
     Family("lines_spooled", "usage_shim_lines_spooled", (), "Usage lines that had to wait in memory."),
@@ -75,6 +76,7 @@ class Counters:
     refused: Tally
     guarded: Tally
     upstream_errors: Tally
+    relay_errors: Tally
     metering_errors: Tally
     lines_written: Tally
     lines_spooled: Tally

@@ -47,6 +47,16 @@ def test_a_fault_in_a_part_of_the_meter_never_touches_a_call(tmp_path: Path, ups
         assert "sabotage" not in (tmp_path / "shim.err").read_text()
 
 
+def test_a_fault_of_the_shim_itself_is_an_answer_and_not_a_silence(tmp_path: Path, upstream: Upstream):
+    code = SABOTAGED.format(module="shim.upstream", owner="Pool", method="open")
+    with started_by(tmp_path, [sys.executable, "-c", code], upstream) as shim:
+        answer = post(shim, "m-1")
+        assert (answer.status_code, "sabotage" in answer.text) == (500, False)
+        assert [line["outcome"] for line in eventually(shim.lines)] == ["unreachable"]
+        assert status(shim)["relay_errors"] == 1
+        assert "sabotage" not in (tmp_path / "shim.err").read_text()
+
+
 def test_a_broken_allowlist_on_reload_keeps_the_old_one(start: Start, tmp_path: Path):
     allowlist = tmp_path / "allowlist.yaml"
     good = 'version: 1\ntoken_blind:\n  picoclaw: {why: "no record"}\n'
