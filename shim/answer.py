@@ -49,22 +49,15 @@ class Rewriter:
 class Answer:
     """The answer to ``call``. It is the receiver of the upstream connection that the call has."""
 
-    __slots__ = (
-        "_begun",
-        "_body",
-        "_call",
-        "_client",
-        "_head",
-        "_head_bytes",
-        "_held",
-        "_pieces",
-        "_request",
-        "_rewriter",
-        "_tap",
-        "_tunnel",
-        "_unread",
-        "closing",
-    )
+    closing = False  # whether the client was told that its connection closes
+    _head: Head | None = None
+    _head_bytes = b""
+    _body: Body | None = None
+    _rewriter: Rewriter | None = None
+    _held: list[bytes] | None = None  # of an answer that may reject our option: not shown to the client yet
+    _unread = 0  # payload in pieces that the meter has not read
+    _begun = False
+    _tunnel = False
 
     def __init__(self, call: Call, client: ClientConnection, request: Request, tap: Tap | None) -> None:
         self._call = call
@@ -72,15 +65,6 @@ class Answer:
         self._request = request
         self._tap = tap
         self._pieces: list[bytes] = tap.pieces if tap is not None else []
-        self._head: Head | None = None
-        self._head_bytes = b""
-        self._body: Body | None = None
-        self._rewriter: Rewriter | None = None
-        self._held: list[bytes] | None = None  # of an answer that may reject our option: not shown to the client yet
-        self._unread = 0  # payload in pieces that the meter has not read
-        self._begun = False
-        self._tunnel = False
-        self.closing = False  # whether the client was told that its connection closes
 
     @property
     def status(self) -> int | None:
@@ -88,15 +72,15 @@ class Answer:
         return None if self._head is None else self._head.status
 
     def received(self, data: bytes) -> None:
-        if self._body is None:
-            if self._tunnel:
-                self._client.write(data)
+        if self._body is not None:
+            if self._held is None:
+                self._pass_on(b"", data)
             else:
-                self._read_heads(data)
-        elif self._held is not None:
-            self._hold(data)
+                self._hold(data)
+        elif self._tunnel:
+            self._client.write(data)
         else:
-            self._pass_on(b"", data)
+            self._read_heads(data)
 
     def upstream_lost(self) -> None:
         if self._head is None and not self._tunnel:
@@ -168,7 +152,9 @@ class Answer:
         try:
             if self._rewriter is None:
                 used = body.walk(data, self._pieces)
-                self._client.write(before + (data if used == len(data) else data[:used]))
+                transport = self._client.transport
+                if transport is not None and not transport.is_closing():
+                    transport.write(before + (data if used == len(data) else data[:used]))
             else:
                 used = self._rewrite(self._rewriter, body, before, data)
         except BadResponse:

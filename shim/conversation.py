@@ -9,10 +9,11 @@ text parts, images, tool calls), so that moved cache marks or another spelling o
 from __future__ import annotations
 
 import re
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass
 from typing import Any, Final
 
+PLAIN: Final = frozenset({"role", "content"})
 SYSTEM_ROLES: Final = frozenset({"system", "developer", "SYSTEM"})
 MAX_NODES: Final = 256
 QUOTED_HEAD: Final = 65536
@@ -157,11 +158,16 @@ def role(message: Any) -> str:
     return "user" if message.get("type", "message") in ("message", "text", "image") else "tool"
 
 
-def pieces(value: Any) -> Iterator[str]:
+def pieces(value: Any) -> Iterable[str]:
     """The strings that identify a message or part, in order; looks at ``MAX_NODES`` values at most."""
     if isinstance(value, str):
-        yield value
-        return
+        return (value,)
+    if isinstance(value, dict) and isinstance(text := value.get("content"), str) and value.keys() <= PLAIN:
+        return (text,)
+    return _walk(value)
+
+
+def _walk(value: Any) -> Iterator[str]:
     waiting = [value]
     for _ in range(MAX_NODES):
         if not waiting:
@@ -177,7 +183,7 @@ def pieces(value: Any) -> Iterator[str]:
 
 def opening(message: Any) -> str:
     """The first text of a message."""
-    return next(pieces(message), "")
+    return next(iter(pieces(message)), "")
 
 
 def is_summary(text: str) -> bool:

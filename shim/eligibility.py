@@ -28,9 +28,12 @@ def is_poll(method: str, place: Place) -> bool:
 
 
 def refusal(
-    place: Place, method: str, user_agent: str, allowlist: Allowlist, *, logging: bool, upgrade: bool = False
+    place: Place, method: str, self_reporting: bool, allowlist: Allowlist, *, logging: bool, upgrade: bool = False
 ) -> str | None:
-    """Why a call is not metered, ``None`` where it is. ``logging``: whether there is a log to write to."""
+    """Why a call is not metered, ``None`` where it is.
+
+    ``self_reporting``: whether the User-Agent is a self-reporting runtime's. ``logging``: whether there is a log.
+    """
     if place.counting:
         return COUNTING_ENDPOINT
     if upgrade:
@@ -39,7 +42,7 @@ def refusal(
         return UNKNOWN_WIRE
     if not logging:
         return METERING_OFF
-    if user_agent and allowlist.self_reporting_agent(user_agent) is not None:
+    if self_reporting:
         return SELF_REPORTING_AGENT
     if place.runtime is None:
         return NO_RUNTIME

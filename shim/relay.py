@@ -22,7 +22,7 @@ from shim.counters import Counters
 from shim.dial import Unreachable
 from shim.log import EventLog
 from shim.request import Request
-from shim.routes import Route
+from shim.routes import Place
 from shim.tap import Tap
 from shim.upstream import Pool, UpstreamConnection
 
@@ -51,46 +51,28 @@ class Relay:
 class Call:
     """One call. ``injected``: the usage option in its request is ours; ``over``: it has ended."""
 
-    __slots__ = (
-        "_answer",
-        "_client",
-        "_connection",
-        "_early",
-        "_gate",
-        "_place",
-        "_plain",
-        "_relay",
-        "_request",
-        "_retried",
-        "_tap",
-        "_target",
-        "_task",
-        "_to_send",
-        "_tunnel",
-        "_uploaded",
-        "injected",
-        "over",
-    )
+    injected = False
+    over = False
+    _connection: UpstreamConnection | None = None
+    _task: asyncio.Task[None] | None = None
+    _plain: bytes | None = None  # the body of an injected call as the client sent it
+    _to_send: tuple[bytes, bytes] | None = None  # head and body, kept until the answer begins
+    _retried = False
+    _uploaded = True
+    _gate: asyncio.Future[None] | None = None  # closed while the upstream takes no more
+    _tunnel = False
+    _early = b""  # what the client sent before its upgrade was agreed to
 
-    def __init__(self, relay: Relay, client: ClientConnection, request: Request, route: Route, tap: Tap | None) -> None:
-        self.injected = False
-        self.over = False
+    def __init__(
+        self, relay: Relay, client: ClientConnection, request: Request, place: Place, target: str, tap: Tap | None
+    ) -> None:
         self._relay = relay
         self._client = client
         self._request = request
-        self._place = route.place
-        self._target = route.target
+        self._place = place
+        self._target = target
         self._tap = tap
         self._answer = Answer(self, client, request, tap)
-        self._connection: UpstreamConnection | None = None
-        self._task: asyncio.Task[None] | None = None
-        self._plain: bytes | None = None  # the body of an injected call as the client sent it
-        self._to_send: tuple[bytes, bytes] | None = None  # head and body, kept until the answer begins
-        self._retried = False
-        self._uploaded = True
-        self._gate: asyncio.Future[None] | None = None  # closed while the upstream takes no more
-        self._tunnel = False
-        self._early = b""  # what the client sent before its upgrade was agreed to
         relay.calls.add(self)
 
     # The request
@@ -225,6 +207,18 @@ class Call:
 
     def _spawn(self, work: Coroutine[Any, Any, None]) -> None:
         self._task = self._relay.loop.create_task(work)
+        self._task.add_done_callback(self._worked)
+
+    def _worked(self, task: asyncio.Task[None]) -> None:
+        """A fault of ours in a task would leave the client waiting for ever: end the call."""
+        if task.cancelled() or task.exception() is None or self.over:
+            return
+        self._relay.counters.relay_errors.add()
+        self._relay.log.error("call_failed", error=type(task.exception()).__name__)
+        if self._answer.status is None:
+            self._fail(500, "internal", "The shim could not make this call.", "unreachable")
+        else:
+            self.finish("upstream_closed", reusable=False, keep_alive=False)
 
     # What the upstream's side tells
 

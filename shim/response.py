@@ -17,8 +17,9 @@ MAX_TRAILER: Final = 1 << 16
 HOP_BY_HOP: Final = frozenset(
     {b"connection", b"keep-alive", b"proxy-connection", b"proxy-authenticate", b"te", b"upgrade"}
 )
+NONE: Final[frozenset[bytes]] = frozenset()
 FRAMING: Final = frozenset({b"transfer-encoding", b"content-length"})
-HEAD: Final = re.compile(rb"HTTP/1\.[01] ([1-9]\d\d)(?: [^\r\n]*)?(?:\r\n[^:\s]+:[^\r\n]*)*")
+STATUS_LINE: Final = re.compile(rb"HTTP/1\.[01] ([1-9]\d\d)(?: [^\r\n]*)?(?:\r\n|\Z)")
 # What decides how a response is framed, passed on and read; found in one search instead of taking every line apart.
 SPECIAL: Final = re.compile(
     rb"\r\n(content-length|transfer-encoding|content-type|content-encoding|connection|keep-alive|proxy-connection"
@@ -173,18 +174,28 @@ class Head:
 
         ``drop``: lower-case names of fields to leave out; ``add``: lines to put at the end.
         """
-        data, special = self._data, self._special
-        dropped = set(drop) | (HOP_BY_HOP & special.keys())
-        if b"connection" in special:
-            dropped |= {name.strip().lower() for name in special[b"connection"].split(b",")} - FRAMING - {b""}
-        if self.chunked and b"content-length" in special:
-            dropped.add(b"content-length")
-        if dropped:
+        data = self._data
+        dropped = self._dropped()
+        if dropped or drop:
+            dropped = dropped.union(drop)
             first, *lines = data.split(b"\r\n")
             data = b"\r\n".join([first, *(line for line in lines if _name(line) not in dropped)])
         if close:
             add = (*add, b"Connection: close")
         return b"\r\n".join((b"HTTP/1.1" + data[8:], *add, b"", b""))
+
+    def _dropped(self) -> frozenset[bytes]:
+        """Lower-case names of fields that belong to the upstream's connection."""
+        special = self._special
+        if special.keys().isdisjoint(HOP_BY_HOP) and not self.chunked:
+            return NONE
+        dropped = HOP_BY_HOP.intersection(special)
+        if b"connection" in special:
+            named = (name.strip().lower() for name in special[b"connection"].split(b","))
+            dropped = dropped.union(named) - FRAMING
+        if self.chunked and b"content-length" in special:
+            dropped = dropped.union((b"content-length",))
+        return dropped
 
 
 class Fields(Mapping[str, str]):
@@ -217,9 +228,9 @@ class Fields(Mapping[str, str]):
 
 def parse_head(data: bytes, method: str) -> Head:
     """The head whose bytes, without the empty line that ends it, are ``data``. Raises ``BadResponse``."""
-    matched = HEAD.fullmatch(data)
+    matched = STATUS_LINE.match(data)
     if matched is None:
-        raise BadResponse("the head is not that of an HTTP/1.1 response")
+        raise BadResponse("the status line is not HTTP/1.1")
     special: dict[bytes, bytes] = {}
     for name, value in SPECIAL.findall(data):
         name = name.lower()

@@ -68,14 +68,6 @@ class Place:
     model: str | None
 
 
-@dataclass(frozen=True, slots=True)
-class Route:
-    """Where a request goes: its place, and the ``target`` (path and query) that the upstream gets."""
-
-    place: Place
-    target: str
-
-
 class NoRoute(Exception):
     """A URL that leads nowhere. The message is one sentence naming what was not found."""
 
@@ -92,15 +84,15 @@ class Routes:
         # A client calls few paths. Queries are not kept: some vendors take keys in them.
         self._known: OrderedDict[str, Place] = OrderedDict()
 
-    def find(self, target: str) -> Route:
-        """The route of an origin-form target. Raises ``NoRoute``."""
+    def find(self, target: str) -> tuple[Place, str]:
+        """Where a target leads, and the target (path and query) that the upstream gets. Raises ``NoRoute``."""
         path, mark, query = target.partition("?")
         place = self._known.get(path)
         if place is None:
             place = self._known[path] = self._place(path)
             if len(self._known) > PATHS_KEPT:
                 self._known.popitem(last=False)
-        return Route(place, place.path + mark + query if mark else place.path)
+        return place, place.path + mark + query if mark else place.path
 
     def _place(self, path: str) -> Place:
         first, rest = _split(path)

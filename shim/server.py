@@ -130,7 +130,7 @@ class Shim:
         return Tap(self.meter, place.runtime or "", place, poll=is_poll(request.method, place))
 
     def _self_reporting(self, agent: str) -> bool:
-        """Whether a User-Agent is a self-reporting runtime's. Agents are few, prefixes many: the last answers are kept."""
+        """Whether a User-Agent is a self-reporting runtime's. There are few, and many prefixes: answers are kept."""
         allowlist = self.allowlist.value
         if self._agents_of is not allowlist or len(self._agents) > AGENTS_KEPT:
             self._agents_of, self._agents = allowlist, {}

@@ -72,6 +72,8 @@ USER_FIELDS: Final = (
     ("safety_identifier",),
     ("user_id",),
 )
+# A body that has none of these names no session, and need not be looked through.
+NAMING: Final = frozenset(path[0] for path in (*BODY_FIELDS, *USER_FIELDS)) | {PREVIOUS_RESPONSE}
 NO_VALUE: Final = frozenset({"", "null", "none", "undefined"})
 # PicoClaw's prompt_cache_key is the agent's, not the conversation's (pkg/agent/pipeline_llm.go, context_seahorse.go).
 AGENT_LEVEL: Final[Mapping[tuple[str, tuple[str, ...]], re.Pattern[str]]] = {
@@ -120,6 +122,7 @@ class Sessions:
     def __init__(self, key: bytes, fingerprint: bool = True, size: int = 8192) -> None:
         self._key = key
         self._fingerprint = fingerprint
+        self._begun: Recent[hashlib.blake2b] = Recent(64)  # runtime -> digest that has taken key and runtime
         self._answers: Recent[str] = Recent(size)  # response reference -> session
         self._heads: Recent[str] = Recent(size)  # hash of a head -> session
         self._messages: Recent[str] = Recent(4 * size)  # hash of a message -> session, "" where two sessions had it
@@ -154,6 +157,8 @@ class Sessions:
         self._answers.put(response, session)
 
     def _in_body(self, runtime: str, body: Mapping[str, Any]) -> str | None:
+        if NAMING.isdisjoint(body):
+            return None
         if value := _named(runtime, body, BODY_FIELDS):
             return reference(self._key, "session", value)
         if value := _text(body.get(PREVIOUS_RESPONSE)):
@@ -207,7 +212,11 @@ class Sessions:
         return self._hash(runtime, pieces(message))
 
     def _hash(self, runtime: str, parts: Iterable[str]) -> bytes:
-        digest = hashlib.blake2b(runtime.encode(), key=self._key, digest_size=16)
+        begun = self._begun.get(runtime)
+        if begun is None:
+            begun = hashlib.blake2b(runtime.encode(), key=self._key, digest_size=16)
+            self._begun.put(runtime, begun)
+        digest = begun.copy()
         for part in parts:
             if len(part) > HASHED_HEAD:
                 part = f"{part[:HASHED_HEAD]}{part[-HASHED_TAIL:]}{len(part)}"

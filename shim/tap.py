@@ -37,7 +37,7 @@ STREAM_BY_DEFAULT: Final = frozenset({"ollama"})
 STREAM_PATHS: Final = (":streamGenerateContent", ":streamRawPredict", "-stream", "converse-stream")
 
 
-@dataclass(slots=True)
+@dataclass(frozen=True, slots=True)
 class Facts:
     """What the request says of itself, ``None`` where it does not."""
 
@@ -95,25 +95,16 @@ class Meter:
 class Tap:
     """One metered call. ``poll``: it asks for a response made earlier, which is the same call."""
 
-    __slots__ = (
-        "_asked",
-        "_began",
-        "_decoder",
-        "_encoding",
-        "_facts",
-        "_first_read",
-        "_meter",
-        "_place",
-        "_reader",
-        "_session",
-        "_slot",
-        "_source",
-        "_ts",
-        "_ttft",
-        "pieces",
-        "poll",
-        "runtime",
-    )
+    _facts = Facts()
+    _asked = False
+    _session = ""
+    _source = "gap"
+    _slot = NO_SLOT
+    _reader: Reader | None = None
+    _decoder: ContentDecoder | None = None
+    _encoding = ""
+    _first_read = False
+    _ttft: int | None = None
 
     def __init__(self, meter: Meter, runtime: str, place: Place, *, poll: bool = False) -> None:
         self.runtime = runtime
@@ -123,15 +114,6 @@ class Tap:
         self._place = place
         self._ts = time.time()
         self._began = time.monotonic()
-        self._facts = Facts()
-        self._asked = False
-        self._session, self._source = "", "gap"
-        self._slot = NO_SLOT
-        self._reader: Reader | None = None
-        self._decoder: ContentDecoder | None = None
-        self._encoding = ""
-        self._first_read = False
-        self._ttft: int | None = None
 
     def request(self, headers: Mapping[str, str], body: Any) -> None:
         """The call goes upstream now. ``body``: the request's parsed JSON, ``None`` where it is not an object."""

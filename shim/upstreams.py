@@ -12,6 +12,7 @@ import ipaddress
 import re
 from collections.abc import Mapping
 from dataclasses import dataclass
+from functools import cached_property
 from typing import Final
 from urllib.parse import urlsplit
 
@@ -75,7 +76,7 @@ METADATA_ADDRESSES: Final = frozenset(
 DEFAULT_PORTS: Final = {"http": 80, "https": 443}
 
 
-@dataclass(frozen=True, slots=True)
+@dataclass(frozen=True)
 class Upstream:
     """Where calls of one name go. ``prefix``: path put before the client's, without a slash at its end."""
 
@@ -85,7 +86,7 @@ class Upstream:
     port: int
     prefix: str = ""
 
-    @property
+    @cached_property
     def authority(self) -> str:
         """The value of the Host header: the port only where it is not the scheme's own."""
         host = f"[{self.host}]" if ":" in self.host else self.host

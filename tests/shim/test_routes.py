@@ -14,8 +14,8 @@ NO_RUNTIME = Routes(known_upstreams({}), RUNTIMES)
 
 
 def where(target: str, routes: Routes = ROUTES) -> tuple[str | None, str, str]:
-    route = routes.find(target)
-    return route.place.runtime, route.place.upstream.name, route.target
+    place, onward = routes.find(target)
+    return place.runtime, place.upstream.name, onward
 
 
 @pytest.mark.parametrize(
