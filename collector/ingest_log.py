@@ -8,22 +8,21 @@ from __future__ import annotations
 
 import time
 from collections import Counter
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from pathlib import Path
-from typing import Any, Final
+from typing import Final
 
 from collector import tail
 from collector.ingest_report import IngestReport, Progress
-from collector.ledger import Kind
 from collector.ledger.interning import Shape
 from collector.ledger.settle import Settler, side_of
 from collector.ledger.sqlite import SqliteLedger
-from collector.ledger.writer import Transaction
+from collector.ledger.tally import Tally
+from collector.ledger.writer import Row, Transaction
 from collector.lines import Call, LineReader
 from collector.merge import refused_line
-from collector.money import to_pico
 from collector.pricing import Pricer
-from collector.record import Record
+from collector.quotes import Quote, Quotes
 from collector.tail import Block, LogError, LogFile, Position, Stamp
 from shim.allowlist import Allowlist
 from shim.line import LineError
@@ -41,7 +40,7 @@ class LogIngest:
         """``hold``: keep live files open between passes, so that their end is read even if they are deleted."""
         self._ledger = ledger
         self._allowlist = allowlist
-        self._pricer = pricer
+        self._quotes = Quotes(pricer)
         self._hold = hold
         self._held: dict[Path, LogFile] = {}
         self._reader = LineReader()
@@ -132,7 +131,7 @@ class LogIngest:
             ).fetchone()
             if row is None or row[0] != before.offset:
                 return False
-            step = Step(tx, self._reader, self._pricer, self._verdict, captured)
+            step = Step(tx, self._reader, self._quotes, self._verdict, captured)
             step.take(block.lines)
             faults = [*step.faults, *((offset, "too_long") for offset in block.overlong)]
             step.report.quarantined.update(reason for _, reason in faults)
@@ -173,13 +172,21 @@ def _now() -> int:
 class Step:
     """The lines of one block on their way into one transaction."""
 
-    def __init__(self, tx: Transaction, reader: LineReader, pricer: Pricer, verdict: Any, captured: bool) -> None:
+    def __init__(
+        self,
+        tx: Transaction,
+        reader: LineReader,
+        quotes: Quotes,
+        verdict: Callable[[str], str | None],
+        captured: bool,
+    ) -> None:
         self._tx = tx
         self._reader = reader
-        self._pricer = pricer
+        self._quotes = quotes
         self._verdict = verdict
         self._captured = captured
-        self._calendar_day = tx.calendar.day
+        self._shapes: dict[tuple[str | None, ...], int] = {}
+        self._worth: dict[Quote, tuple[int, int | None]] = {}
         self.faults: list[tuple[int, str]] = []
         self.report = IngestReport()
 
@@ -217,74 +224,39 @@ class Step:
         return (number, self._verdict(call.runtime)) if number is not None else (None, None)
 
     def _insert(self, new: Sequence[tuple[int, Call]]) -> None:
-        settler = Settler(self._tx)
+        settler, tally = Settler(self._tx), Tally()
         rows = []
         for number, call in new:
             ts_ms = int(call.ts * 1000 + 0.5)
-            rows.append(self._row(number, call, ts_ms))
-            settler.line(
-                call.vm,
-                call.runtime,
-                side_of(number, ts_ms, call.duration_ms, None, call.model, call.tokens, call.response),
-            )
-        self._tx.add(rows)
+            rows.append(self._row(number, call, ts_ms, tally))
+            if settler.concerns(call.vm, call.runtime):
+                side = side_of(number, ts_ms, call.duration_ms, None, call.model, call.tokens, call.response)
+                settler.line(call.vm, call.runtime, side)
+        self._tx.add(rows, tally)
         settler.settle()
 
-    def _row(self, number: int, call: Call, ts_ms: int) -> tuple[Any, ...]:
-        numbers = self._tx.numbers
-        session = numbers.session(call.vm, call.runtime, call.session)
-        cost, kind, rates = self._price(call)
+    def _row(self, number: int, call: Call, ts_ms: int, tally: Tally) -> Row:
+        names = call.names
+        shape = self._shapes.get(names)
+        if shape is None:
+            shape = self._shapes[names] = self._tx.numbers.shape(_shape(call))
+        session = self._tx.numbers.session(call.vm, call.runtime, call.session)
+        day = self._tx.calendar.day(call.ts)
+        fresh, read, write = call.input_tokens, call.cache_read_tokens, call.cache_write_tokens
+        hour, output, reasoning = call.cache_write_1h_tokens, call.output_tokens, call.reasoning_tokens
+        known = (fresh and 1, read and 1, write and 1, hour and 1, output and 1, reasoning and 1)
+        counts = (fresh or 0, read or 0, write or 0, hour or 0, output or 0, reasoning or 0)
+        cost, quote = self._quotes.price(call, known, counts)
+        worth = self._worth.get(quote)
+        if worth is None:
+            numbers = self._tx.numbers
+            worth = self._worth[quote] = (numbers.kind(quote.kind), numbers.rates(quote.rates))
+        kind, rates = worth
+        tally.add((session, day, shape, kind, known), ts_ms, counts, cost)
         return (
-            number,
-            ts_ms,
-            self._calendar_day(call.ts),
-            numbers.shape(_shape(call)),
-            kind,
-            session,
-            session,
-            *call[5:11],
-            cost,
-            rates,
-            None,
-            call.http_status,
-            call.stream,
-            call.duration_ms,
-            call.ttft_ms,
-            call.response,
-            None,
-            0,
-        )
-
-    def _price(self, call: Call) -> tuple[int | None, int, int | None]:
-        """Cost in pico-USD, and the numbers of kind and rates."""
-        cost = call.reported_cost_usd
-        record = Record(
-            runtime=call.runtime,
-            key=call.id,
-            session_id=call.session,
-            ts=call.ts,
-            tokens=call.tokens,
-            model=call.model,
-            source="log",
-            vendor_pico=None if cost is None else to_pico(cost),
-            vendor_basis=None if cost is None else "billed",
-            service_tier=call.service_tier,
-            usage=call.usage,
-            outcome=call.outcome,
-        )
-        priced = self._pricer.price(record, call.upstream, call.wire)
-        kind = Kind(
-            call.usage,
-            call.outcome,
-            priced.status,
-            priced.source,
-            priced.basis,
-            priced.caveat,
-            priced.reason,
-            priced.counted,
-        )
-        rates = self._tx.numbers.rates(priced.card.data if priced.card else None)
-        return priced.cost_pico, self._tx.numbers.kind(kind), rates
+            number, ts_ms, day, shape, kind, session, session, fresh, read, write, hour, output, reasoning, cost, rates,
+            None, call.http_status, call.stream, call.duration_ms, call.ttft_ms, call.response, None, 0,
+        )  # fmt: skip
 
 
 def _shape(call: Call) -> Shape:

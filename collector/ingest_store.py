@@ -28,6 +28,7 @@ from collector.ledger.writer import AT, Listing, Row, Stored, Transaction
 from collector.lines import MAX_PLAUSIBLE, MAX_TS
 from collector.merge import Version, is_evidence, prefer, version
 from collector.pricing import Pricer
+from collector.quotes import kind_of
 from collector.record import Record, Session
 from collector.runtimes import Batch, Reader, Source, SourceError
 from shim.allowlist import Allowlist
@@ -262,16 +263,7 @@ class Step:
 
     def _price(self, record: Record) -> tuple[int | None, int, int | None]:
         priced = self._pricer.price(record)
-        kind = Kind(
-            record.usage,
-            record.outcome,
-            priced.status,
-            priced.source,
-            priced.basis,
-            priced.caveat,
-            priced.reason,
-            priced.counted,
-        )
+        kind = kind_of(record.usage, record.outcome, priced)
         rates = self._tx.numbers.rates(priced.card.data if priced.card else None)
         return priced.cost_pico, self._tx.numbers.kind(kind), rates
 

@@ -1,16 +1,15 @@
 """Bytes of a usage line to a ``Call``, fast: the contract of ``shim.line`` with its common case unrolled.
 
-Nine lines in ten repeat the names of the line before (vm, runtime, model ...): combinations that were validated once
-are remembered, so only numbers and references are looked at again. Whatever is not the common case goes through
-``shim.line.from_object``, which alone decides what is refused and why.
+msgspec parses and checks numbers and types in one step; combinations of names (vm, runtime, model ...) that were
+validated once are remembered, so only ids and references are looked at again. Whatever is not the common case goes
+through ``shim.line.from_object``, which alone decides what is refused and why.
 """
 
 from __future__ import annotations
 
-from operator import itemgetter
-from typing import Final, NamedTuple
+from typing import Annotated, Final
 
-import orjson
+import msgspec
 
 from shim.line import MAX_LINE, NAME, TOKEN_CLASSES, Line, LineError, Tokens, from_object, parse
 
@@ -20,24 +19,31 @@ MAX_SEQ: Final = 2**40 - 1
 MAX_TS: Final = 253_370_764_800  # the year 9999: later days have no calendar
 MAX_REMEMBERED: Final = 20_000
 
+Count = Annotated[int, msgspec.Meta(ge=0, le=MAX_PLAUSIBLE)] | None
+Status = Annotated[int, msgspec.Meta(ge=0, le=999)] | None
+Names = tuple[str | None, ...]
 
-class Call(NamedTuple):
-    """One validated usage line: ``shim.line.Line`` flat, with its id in two parts. ``ts`` in epoch seconds."""
 
-    boot: str
-    seq: int
-    ts: float
+class Call(msgspec.Struct, gc=False):
+    """One validated usage line: ``shim.line.Line`` flat. ``ts`` in epoch seconds.
+
+    ``boot``, ``seq`` and ``names`` (the values of ``NAMES``) are ours: whatever a line says under these keys is dropped.
+    """
+
+    v: int
+    id: str
+    ts: Annotated[float, msgspec.Meta(ge=0, lt=MAX_TS)]
     session: str
     response: str | None
-    input_tokens: int | None
-    cache_read_tokens: int | None
-    cache_write_tokens: int | None
-    cache_write_1h_tokens: int | None
-    output_tokens: int | None
-    reasoning_tokens: int | None
-    duration_ms: int | None
-    ttft_ms: int | None
-    http_status: int | None
+    input_tokens: Count
+    cache_read_tokens: Count
+    cache_write_tokens: Count
+    cache_write_1h_tokens: Count
+    output_tokens: Count
+    reasoning_tokens: Count
+    duration_ms: Count
+    ttft_ms: Count
+    http_status: Status
     stream: bool | None
     reported_cost_usd: float | None
     vm: str
@@ -49,68 +55,71 @@ class Call(NamedTuple):
     usage: str
     outcome: str
     service_tier: str | None
-
-    @property
-    def id(self) -> str:
-        """The line's id as it was written."""
-        return f"{self.boot}-{self.seq}"
+    boot: str = ""
+    seq: int = 0
+    names: Names = ()
 
     @property
     def tokens(self) -> Tokens:
         """The token classes."""
-        return Tokens(*self[5:11])
+        return Tokens(
+            self.input_tokens,
+            self.cache_read_tokens,
+            self.cache_write_tokens,
+            self.cache_write_1h_tokens,
+            self.output_tokens,
+            self.reasoning_tokens,
+        )
 
 
-NUMBERS: Final = ("ts", "session", "response", *TOKEN_CLASSES, "duration_ms", "ttft_ms")
 NAMES: Final = ("vm", "runtime", "upstream", "wire", "model", "session_source", "usage", "outcome", "service_tier")
-_pick: Final = itemgetter("v", "id", *NUMBERS, "http_status", "stream", "reported_cost_usd", *NAMES)
-_COUNTS: Final = slice(5, 13)  # token classes, duration_ms and ttft_ms in what _pick gives
+_decode: Final = msgspec.json.Decoder(Call).decode
 
 
 class LineReader:
     """Reads lines; remembers which names are valid. One per ingest, not shared by threads."""
 
     def __init__(self) -> None:
-        self._names: set[tuple[str | None, ...]] = set()
+        self._names: set[Names] = set()
         self._boots: set[str] = set()
 
     def read(self, data: bytes) -> Call:
         """One line with its newline. Raises ``LineError`` with the reason for quarantine."""
         if len(data) <= MAX_LINE:
             try:
-                found = self._common(data)
-            except (orjson.JSONDecodeError, KeyError, TypeError, AttributeError, ValueError):
-                found = None
-            if found is not None:
-                return found
+                call = _decode(data)
+            except (msgspec.MsgspecError, UnicodeDecodeError):
+                return self._careful(data)
+            if self._is_common(call):
+                return call
         return self._careful(data)
 
-    def _common(self, data: bytes) -> Call | None:
-        """The call if every key is there and every name was seen before, else ``None``: look at it with care."""
-        picked = _pick(orjson.loads(data))
-        boot, _, seq = picked[1].rpartition("-")
-        ts, session, response = picked[2:5]
-        status, stream, cost = picked[13:16]
+    def _is_common(self, call: Call) -> bool:
+        """Whether every name was seen before and the rest is as it must be; completes the call."""
+        boot, _, seq = call.id.rpartition("-")
+        call.names = names = (
+            call.vm,
+            call.runtime,
+            call.upstream,
+            call.wire,
+            call.model,
+            call.session_source,
+            call.usage,
+            call.outcome,
+            call.service_tier,
+        )
         if (
-            picked[16:] not in self._names
+            call.v != 1
+            or names not in self._names
             or boot not in self._boots
-            or type(picked[0]) is not int
-            or picked[0] != 1
-            or not seq.isdecimal()
-            or (number := int(seq)) > MAX_SEQ
-            or type(ts) not in (float, int)
-            or not 0 <= ts < MAX_TS
-            or NAME.fullmatch(session) is None
-            or (response is not None and NAME.fullmatch(response) is None)
-            or (status is not None and (type(status) is not int or not 0 <= status <= 999))
-            or (stream is not None and type(stream) is not bool)
-            or cost is not None
+            or not (seq.isdecimal() and seq.isascii())
+            or NAME.fullmatch(call.session) is None
+            or (call.response is not None and NAME.fullmatch(call.response) is None)
+            or call.reported_cost_usd is not None
         ):
-            return None
-        for count in picked[_COUNTS]:
-            if count is not None and (type(count) is not int or not 0 <= count <= MAX_PLAUSIBLE):
-                return None
-        return Call._make((boot, number, *picked[2:]))
+            return False
+        call.boot, call.seq = boot, int(seq)
+        return call.seq <= MAX_SEQ
 
     def _careful(self, data: bytes) -> Call:
         value = parse(data)
@@ -119,21 +128,28 @@ class LineReader:
             if max(len(self._names), len(self._boots)) >= MAX_REMEMBERED:
                 self._names.clear()
                 self._boots.clear()
-            self._names.add(call[16:])
+            self._names.add(call.names)
             self._boots.add(call.boot)
         return call
 
 
 def _from_line(line: Line) -> Call:
-    tokens = line.tokens
-    for name in TOKEN_CLASSES:
-        if (getattr(tokens, name) or 0) > MAX_PLAUSIBLE:
+    counts = {name: getattr(line.tokens, name) for name in TOKEN_CLASSES}
+    for name, count in counts.items():
+        if count is not None and count > MAX_PLAUSIBLE:
             raise LineError(f"field:{name}")
     if line.seq > MAX_SEQ:
         raise LineError("field:id")
     if line.ts >= MAX_TS:
         raise LineError("field:ts")
-    counts = (getattr(tokens, name) for name in TOKEN_CLASSES)
-    names = (getattr(line, name) for name in NAMES)
-    numbers = (line.duration_ms, line.ttft_ms, line.http_status, line.stream, line.reported_cost_usd)
-    return Call._make((line.boot, line.seq, line.ts, line.session, line.response, *counts, *numbers, *names))
+    same = ("id", "ts", "session", "response", "duration_ms", "ttft_ms", "http_status", "stream", "reported_cost_usd")
+    names = tuple(getattr(line, name) for name in NAMES)
+    return Call(
+        v=1,
+        **{name: getattr(line, name) for name in same},
+        **counts,
+        **dict(zip(NAMES, names, strict=True)),
+        boot=line.boot,
+        seq=line.seq,
+        names=names,
+    )

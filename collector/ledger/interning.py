@@ -85,8 +85,10 @@ class Numbers:
         """The number of the rates given as canonical JSON, ``None`` for none."""
         if data is None:
             return None
+        if number := self._rates.get(data):
+            return number
         digest = hashlib.sha256(data.encode()).hexdigest()[:16]
-        return self._rates.get(data) or self._keep(
+        return self._keep(
             self._rates, data, "SELECT no FROM rates WHERE id = ?", _insert("rates", ("id", "data")), (digest, data), 1
         )
 

@@ -87,6 +87,13 @@ class Rollups:
         self._apply(1)
         self._grow()
 
+    def add_counted(self, delta: Iterable[tuple[int, ...]]) -> None:
+        """Add sums of new records that were taken while they were made (``tally``)."""
+        self._db.execute("DELETE FROM delta")
+        self._db.executemany(f"INSERT INTO delta VALUES ({', '.join('?' * (6 + len(SUMS)))})", delta)
+        self._apply(1)
+        self._grow()
+
     def take(self, touched: Iterable[Run]) -> None:
         """Take the sums of records away before they change; their sessions are looked at again by ``settle``."""
         self._measure(touched)

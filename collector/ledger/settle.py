@@ -97,6 +97,14 @@ class Settler:
         self._turns: dict[tuple[str, str], list[int]] = {}
         self._opaque: list[tuple[str, str, str]] = []
         self._sessions: set[int] = set()
+        self._concerns: dict[tuple[str, str], bool] = {}
+
+    def concerns(self, vm: str, runtime: str) -> bool:
+        """Whether lines of this runtime on this VM can have anything to settle: there are stores read for it."""
+        key = (vm, runtime)
+        if key not in self._concerns:
+            self._concerns[key] = self._lists(vm, runtime) or self._has(vm, "vendor")
+        return self._concerns[key]
 
     def line(self, vm: str, runtime: str, side: Side) -> None:
         """A usage line arrived."""

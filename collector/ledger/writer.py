@@ -16,6 +16,7 @@ import orjson
 from collector.ledger.interning import Numbers
 from collector.ledger.rollups import Rollups, Run, runs
 from collector.ledger.schema import BY_NAME, RECORD, SEQ_BITS
+from collector.ledger.tally import Tally
 from collector.merge import Version
 from collector.ranges import RangeSet
 from collector.windows import Calendar
@@ -132,13 +133,16 @@ class Transaction:
         self._next_vendor += 1
         return self._next_vendor - 1
 
-    def add(self, rows: Sequence[Row]) -> None:
-        """Insert new records."""
+    def add(self, rows: Sequence[Row], tally: Tally | None = None) -> None:
+        """Insert new records; ``tally`` has their sums already where they were counted while they were made."""
         if not rows:
             return
         self.db.executemany(INSERT_RECORD, rows)
         touched = runs(row[0] for row in rows)
-        self.rollups.add(touched)
+        if tally is None:
+            self.rollups.add(touched)
+        else:
+            self.rollups.add_counted(tally.rows())
         self._journal(touched)
 
     def replace(self, rows: Sequence[Row]) -> None:
