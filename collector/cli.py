@@ -6,7 +6,7 @@ import os
 
 import click
 
-from collector.commands import audit, doctor, export, ingest, reconcile, report, reprice, run, status
+from collector.commands import audit, doctor, export, ingest, mcp, reconcile, report, reprice, run, status
 from collector.settings import Settings
 from shim import __version__
 
@@ -19,5 +19,5 @@ def group(context: click.Context) -> None:
     context.obj = Settings.from_env(os.environ)
 
 
-for module in (ingest, run, report, status, doctor, audit, export, reprice, reconcile):
+for module in (ingest, run, report, status, doctor, audit, export, reprice, reconcile, mcp):
     group.add_command(module.command)

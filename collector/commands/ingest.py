@@ -8,6 +8,8 @@ from dataclasses import replace
 from pathlib import Path
 
 import click
+from rich.console import Console
+from rich.progress import BarColumn, FileSizeColumn, Progress, TextColumn, TimeElapsedColumn, TransferSpeedColumn
 
 from collector.commands.opening import open_ingest, open_ledger
 from collector.ingest_report import IngestReport
@@ -30,11 +32,24 @@ def command(settings: Settings, logs: tuple[Path, ...], homes: tuple[Path, ...],
     chosen = bool(logs or homes)
     with closing(open_ledger(settings)) as ledger:
         ingest = open_ingest(settings, ledger, logs=logs if chosen else None, homes=homes if chosen else None)
-        report = ingest.once()
+        with progress_bar() as bar:
+            task = bar.add_task("reading", total=None)
+            report = ingest.once(lambda size: bar.update(task, advance=size))
         ingest.close()
     for line in lines(report):
         click.echo(line)
-    sys.exit(0)
+
+
+def progress_bar() -> Progress:
+    """How much was read so far, on standard error and only where that is a terminal."""
+    columns = (
+        TextColumn("{task.description}"),
+        BarColumn(),
+        FileSizeColumn(),
+        TransferSpeedColumn(),
+        TimeElapsedColumn(),
+    )
+    return Progress(*columns, console=Console(stderr=True), transient=True, disable=not sys.stderr.isatty())
 
 
 def lines(report: IngestReport) -> list[str]:

@@ -4,61 +4,73 @@ from __future__ import annotations
 
 import csv
 import sys
-from collections.abc import Sequence
+from collections.abc import Callable, Mapping, Sequence
 from contextlib import closing
-from dataclasses import replace
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any, Final
 
 import click
 import orjson
 
-from collector import money, windows
+from collector import money
+from collector.commands.chosen import chooses, filter_of
 from collector.commands.opening import open_query
+from collector.commands.table import console, missing, print_sums
 from collector.query import Query
-from collector.rows import Filter, Page, as_json
+from collector.rows import Filter, Page, Sums, as_json
 from collector.settings import Settings
 
-KINDS: Final = ("day", "model", "runtime", "session", "vm")
 EVERYTHING: Final = Page(limit=10**9)
 
 
+@dataclass(frozen=True, slots=True)
+class Kind:
+    """One ``--by``: the question, the titles of the columns that name a row, and those names."""
+
+    ask: Callable[[Query, Filter], Sequence[Any]]
+    title: str
+    names: Callable[[Any], Sequence[str]]
+
+
+KINDS: Final[Mapping[str, Kind]] = {
+    "day": Kind(lambda query, where: query.aggregates(where), "day", lambda row: (row.day or "no time",)),
+    "model": Kind(lambda query, where: query.models(where), "model", lambda row: (row.model or "unknown",)),
+    "runtime": Kind(lambda query, where: query.runtimes(where), "runtime", lambda row: (row.runtime,)),
+    "session": Kind(
+        lambda query, where: query.sessions(where, EVERYTHING).rows,
+        "session|runtime",
+        lambda row: (row.session_id, row.runtime),
+    ),
+    "vm": Kind(lambda query, where: query.vms(where), "vm", lambda row: (row.vm,)),
+}
+
+
 @click.command("report")
-@click.option("--by", type=click.Choice(KINDS), default="day", show_default=True, help="What a row stands for.")
-@click.option("--window", type=click.Choice(windows.WINDOWS), help="Named window; all unless given.")
-@click.option("--since", help="First day, YYYY-MM-DD.")
-@click.option("--until", help="Last day, YYYY-MM-DD, included.")
-@click.option("--runtime", help="Only this runtime.")
-@click.option("--vm", help="Only this VM.")
+@click.option("--by", type=click.Choice(list(KINDS)), default="day", show_default=True, help="What a row stands for.")
+@chooses
 @click.option("--db", type=click.Path(path_type=Path), help="The ledger file.")
 @click.option("--format", "form", type=click.Choice(("table", "json", "csv")), default="table", show_default=True)
 @click.pass_obj
-def command(
-    settings: Settings,
-    by: str,
-    window: str | None,
-    since: str | None,
-    until: str | None,
-    runtime: str | None,
-    vm: str | None,
-    db: Path | None,
-    form: str,
-) -> None:
-    """Show tokens and cost. A cost that is not known reads "unknown" and is never $0.00."""
-    if window and (since or until):
-        raise click.UsageError("give --window or --since and --until, not both")
+def command(settings: Settings, /, by: str, db: Path | None, form: str, **options: str | None) -> None:
+    """Show tokens and cost. A cost that is not known reads "unknown" and is never $0.00.
+
+    \b
+    usage-collector report --window month
+    usage-collector report --by session --runtime picoclaw --since 2026-11-01
+    usage-collector report --by model --format json | jq '.rows[] | {model, cost_usd, cost_status}'
+    """
+    kind = KINDS[by]
     with closing_query(settings, db) as query:
-        try:
-            span = query.window(window) if window else windows.between(since, until)
-        except ValueError as error:
-            raise click.UsageError(str(error)) from error
-        rows = ask(query, by, Filter(span, runtime=runtime, vm=vm))
+        where = filter_of(query, options)
+        rows = kind.ask(query, where)
+        total = query.total(where)
     if form == "json":
-        sys.stdout.write(orjson.dumps({"rows": rows}).decode() + "\n")
+        sys.stdout.write(orjson.dumps({"rows": [as_json(row) for row in rows]}).decode() + "\n")
     elif form == "csv":
-        write_csv(rows)
+        write_csv([as_json(row) for row in rows])
     else:
-        write_table(rows, by)
+        write_table(kind, rows, total)
 
 
 def closing_query(settings: Settings, db: Path | None) -> Any:
@@ -72,18 +84,6 @@ def closing_query(settings: Settings, db: Path | None) -> Any:
     return Closing(query.ledger)
 
 
-def ask(query: Query, by: str, where: Filter) -> list[dict[str, Any]]:
-    """Rows as JSON objects."""
-    answers: dict[str, Any] = {
-        "day": query.aggregates,
-        "model": query.models,
-        "runtime": query.runtimes,
-        "session": lambda where: query.sessions(where, EVERYTHING).rows,
-        "vm": query.vms,
-    }
-    return [as_json(row) for row in answers[by](where)]
-
-
 def write_csv(rows: Sequence[dict[str, Any]]) -> None:
     """Rows as CSV; unknown is empty."""
     if rows:
@@ -93,12 +93,12 @@ def write_csv(rows: Sequence[dict[str, Any]]) -> None:
             writer.writerow({**row, "cost_usd": money.plain(row["cost_pico"])})
 
 
-def write_table(rows: Sequence[dict[str, Any]], by: str) -> None:
-    """Rows as plain columns."""
-    key = {"session": "session_id"}.get(by, by)
-    for row in rows:
-        tokens = "unknown" if row["total_tokens"] is None else f"{row['total_tokens']:,}"
-        click.echo(
-            f"{row[key] or 'unknown'!s:32.32} {row['calls']:>8} {tokens:>14} "
-            f"{money.show(row['cost_pico']):>12} {row['cost_status']}"
-        )
+def write_table(kind: Kind, rows: Sequence[Any], total: Sums) -> None:
+    """Rows with their total; a sentence says what the total leaves out."""
+    out = console()
+    if not rows:
+        out.print("No calls there. `usage-collector doctor` says what is missing.")
+        return
+    print_sums(out, kind.title, [(kind.names(row), row) for row in rows], total)
+    if left_out := missing(total):
+        out.print(left_out)

@@ -10,6 +10,7 @@ from typing import Any, Final
 import httpx
 
 from collector.doctor import NOTE, OK, WRONG, Finding, Ward
+from shim.provision import config_drift
 
 # Variables by which runtimes are pointed at a base URL (deploy/README.md has the whole list).
 BASE_URLS: Final = (
@@ -74,7 +75,7 @@ def shim_is_up(ward: Ward) -> Iterator[Finding]:
         )
     if error := ward.shim.get("log_error"):
         yield Finding("shim", WRONG, f"the shim cannot write its log: {error}", f"df -h; ls -l {ward.shim.get('log')}")
-    if not ward.shim.get("inflight_durable", True):
+    if ward.shim.get("metering") and not ward.shim.get("inflight_durable", True):
         error = ward.shim.get("inflight_error")
         yield Finding(
             "shim", NOTE, f"calls in flight would not survive a crash of the shim: {error}", "ls -ld /var/lib/vm-usage"
@@ -116,13 +117,11 @@ def lines_arrive(ward: Ward) -> Iterator[Finding]:
 
 def picoclaw_points_at_shim(ward: Ward) -> Iterator[Finding]:
     """Whether PicoClaw's configuration still sends its calls through the shim."""
-    from shim.provision import config_drift
-
     for home in ward.settings.homes:
         config = Path(ward.environ.get("PICOCLAW_CONFIG") or home / ".picoclaw/config.json")
         if not config.is_file():
             continue
-        drift = list(config_drift(config, ward.settings.shim_port))
+        drift = config_drift(config, ward.settings.shim_port, ward.environ)
         if not drift:
             yield Finding("picoclaw", OK, f"{config} points at the shim")
         for what in drift:

@@ -1,0 +1,106 @@
+"""Rows as a table for people: fits 80 columns on a terminal, nothing cut off in a pipe, totals with their honesty.
+
+Colour only where a terminal takes it (rich honours NO_COLOR). Exact numbers are in ``--format json`` and ``csv``; here
+token counts have four digits.
+"""
+
+from __future__ import annotations
+
+import sys
+from collections.abc import Sequence
+from typing import Final
+
+from rich import box
+from rich.console import Console
+from rich.table import Table
+from rich.text import Text
+
+from collector import honesty, money
+from collector.rows import Sums
+
+PIPE_WIDTH: Final = 1000
+MIN_NAME: Final = 8
+TOKENS: Final = (
+    ("input", "input_tokens"),
+    ("read", "cache_read_tokens"),
+    ("write", "cache_write_tokens"),
+    ("output", "output_tokens"),
+)
+NUMBERS: Final = ("calls", *(name for name, _ in TOKENS), "cost", "status")
+STYLES: Final = {
+    honesty.EXACT: "green",
+    honesty.ESTIMATED: "yellow",
+    honesty.PARTIAL: "dark_orange",
+    honesty.TOKENS_ONLY: "cyan",
+    honesty.UNAVAILABLE: "red",
+}
+UNITS: Final = ((10**12, "T"), (10**9, "G"), (10**6, "M"), (10**3, "k"))
+
+
+def console() -> Console:
+    """Standard output: as wide as the terminal, or as wide as the text where it is a pipe."""
+    return Console(highlight=False) if sys.stdout.isatty() else Console(highlight=False, width=PIPE_WIDTH)
+
+
+def count(value: int | None) -> str:
+    """A token count in at most six characters; ``unknown`` where there is none."""
+    if value is None:
+        return "–"
+    for unit, letter in UNITS:
+        if value >= unit * 10:
+            return f"{value / unit:.4g}{letter}" if value < unit * 1000 else f"{value // unit:,}{letter}"
+    return f"{value:,}"
+
+
+def cost(row: Sums) -> Text:
+    """The cost as it may be shown: a lower bound where calls are missing from it, never a zero for an unknown."""
+    text = money.show(row.cost_pico)
+    if row.cost_pico is not None and row.unknown_calls:
+        text = "≥ " + text
+    return Text(text, style="" if row.cost_pico is not None else "italic")
+
+
+def status(row: Sums) -> Text:
+    """The state of a cost in its colour."""
+    return Text(row.cost_status, style=STYLES.get(row.cost_status, ""))
+
+
+def print_sums(out: Console, title: str, rows: Sequence[tuple[Sequence[str], Sums]], total: Sums | None = None) -> None:
+    """Print rows, each under the names that identify it; ``title`` names those columns, separated by ``|``.
+
+    On a terminal the names give way to the numbers; in a pipe nothing is cut off.
+    """
+    cells = [(names, _cells(row)) for names, row in rows]
+    if total is not None and len(rows) != 1:
+        cells.append((("total", *[""] * title.count("|")), _cells(total)))
+    table = Table(box=box.SIMPLE_HEAD, pad_edge=False, padding=(0, 1, 0, 0))
+    titles = title.split("|")
+    widest = _name_width(out.width, len(titles), [numbers for _, numbers in cells])
+    for name in titles:
+        table.add_column(name, overflow="ellipsis", no_wrap=True, max_width=widest)
+    for name in NUMBERS:
+        table.add_column(name, justify="left" if name == "status" else "right", no_wrap=True)
+    for place, (names, numbers) in enumerate(cells):
+        if place == len(rows):
+            table.add_section()
+        table.add_row(*names, *numbers)
+    out.print(table)
+
+
+def missing(total: Sums) -> str | None:
+    """What a total leaves out, as a sentence; ``None`` where it is whole."""
+    if not total.unknown_calls:
+        return None
+    verb = "is" if total.unknown_calls == 1 else "are"
+    return f"{total.unknown_calls:,} of {total.calls:,} calls {verb} missing from the cost: it is not known."
+
+
+def _name_width(width: int, names: int, rows: Sequence[Sequence[str | Text]]) -> int:
+    """How wide a name may be so that a line fits ``width`` beside its numbers."""
+    columns = zip(NUMBERS, *rows, strict=True)
+    numbers = sum(max(len(cell) for cell in column) + 1 for column in columns)
+    return max(MIN_NAME, (width - numbers - 1) // names - 1)
+
+
+def _cells(row: Sums) -> list[str | Text]:
+    return [f"{row.calls:,}", *(count(getattr(row, key)) for _, key in TOKENS), cost(row), status(row)]
