@@ -94,8 +94,10 @@ class LineFile:
         """Blocks of whole lines, about ``size`` bytes each. Raises ``SourceError``."""
         fd = open_file(self.path)
         try:
-            self._rewind_if_replaced(os.fstat(fd))
-            yield from self._whole_lines(fd, size)
+            status = os.fstat(fd)
+            self._rewind_if_replaced(status)
+            # One byte more than there is: the read that finds nothing is as large as the first.
+            yield from self._whole_lines(fd, min(size, max(4096, status.st_size - self.offset + 1)))
         except OSError as error:
             raise SourceError(self.path, error.strerror or "cannot be read") from error
         finally:

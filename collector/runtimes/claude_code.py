@@ -32,7 +32,7 @@ RUNTIME: Final = "claude_code"
 SYNTHETIC: Final = "<synthetic>"
 MAX_GROWN: Final = 1 << 39
 CALLS_PER_BATCH: Final = 20_000
-HEAD_BYTES: Final = 256 << 10
+HEAD_BYTES: Final = 64 << 10
 FIRST_UUID: Final = re.compile(rb'[,{]\s*"uuid":\s?"([^"\\]{1,80})"')
 
 
@@ -65,7 +65,7 @@ class ClaudeCode:
     runtime = RUNTIME
 
     def __init__(self) -> None:
-        self.lineage = Lineage(_head, _marks)
+        self.lineage = Lineage(_head, _marks, _transcripts)
         self.costs = claude_cost.Costs()
 
     def sources(self, home: Path, environ: Mapping[str, str]) -> Iterator[Source]:
@@ -220,8 +220,7 @@ class _Reading:
                 break
             self.parent = reference(copied_from)
         if self.owner is not None and self.parent is None:
-            others = (Path(e.path) for e in places.files(self.source.path.parent, _is_transcript))
-            origin = self.reader.lineage.origin(self.source.path, others)
+            origin = self.reader.lineage.origin(self.source.path, self.source.path.parent)
             if origin is not None:
                 self.owner, self.parent = origin.start, origin.parent.stem
 
@@ -344,8 +343,8 @@ def _timestamp(line: bytes) -> float | None:
     return iso(entry.get("timestamp")) if entry is not None else None
 
 
-def _is_transcript(name: str) -> bool:
-    return name.endswith(".jsonl")
+def _transcripts(project: Path) -> Iterator[str]:
+    return (entry.path for entry in places.files(project, lambda name: name.endswith(".jsonl")))
 
 
 def _head(path: Path) -> Head | None:

@@ -102,7 +102,7 @@ class KimiCli:
     runtime = RUNTIME
 
     def __init__(self) -> None:
-        self.lineage = Lineage(_head, _marks)
+        self.lineage = Lineage(_head, _marks, _wires)
 
     def sources(self, home: Path, environ: Mapping[str, str]) -> Iterator[Source]:
         """One source a wire log, the sub-agents' too."""
@@ -138,8 +138,7 @@ class KimiCli:
 
     def _forked_at(self, wire: Path) -> float | None:
         """When a session began that copied another's lines; ``None`` for one that began by itself."""
-        sessions = (Path(entry.path) / WIRE for entry in places.subfolders(wire.parent.parent))
-        origin = self.lineage.origin(wire, sessions)
+        origin = self.lineage.origin(wire, wire.parent.parent)
         return origin.start if origin else None
 
 
@@ -173,6 +172,10 @@ def _config(share: Path) -> dict[str, Any]:
         return tomllib.loads(document(share / "config.toml").decode())
     except (SourceError, UnicodeDecodeError, tomllib.TOMLDecodeError, RecursionError):
         return {}
+
+
+def _wires(folder: Path) -> Iterator[str]:
+    return (f"{session.path}/{WIRE}" for session in places.subfolders(folder))
 
 
 def _head(path: Path) -> Head | None:

@@ -8,8 +8,9 @@ on the files alone, not on the order in which they are read.
 
 from __future__ import annotations
 
+import os
 from collections.abc import Callable, Iterable, Iterator
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from pathlib import Path
 
 from collector.runtimes import SourceError
@@ -33,45 +34,86 @@ class Origin:
     parent: Path
 
 
-class Lineage:
-    """Compares files by their ``marks``: the identity and time of each line, the same in every copy of the line."""
+@dataclass(slots=True)
+class _Family:
+    """The files of one folder by their first line, as of a change of the folder; ``unread`` had none yet."""
 
-    def __init__(self, head: Callable[[Path], Head | None], marks: Callable[[Path], Iterator[Mark]]) -> None:
+    changed: int
+    by_first: dict[str, list[str]] = field(default_factory=dict)
+    unread: list[str] = field(default_factory=list)
+
+
+class Lineage:
+    """Compares the files of a folder by their ``marks``: identity and time of each line, the same in every copy of it.
+
+    ``head`` reads the beginning of a file, ``marks`` all of it, ``files`` lists what lies in a folder.
+    """
+
+    def __init__(
+        self,
+        head: Callable[[Path], Head | None],
+        marks: Callable[[Path], Iterator[Mark]],
+        files: Callable[[Path], Iterable[str]],
+    ) -> None:
         self._read_head = head
         self._read_marks = marks
-        self._heads: dict[Path, Head] = {}
+        self._list_files = files
+        self._heads: dict[str, Head] = {}
+        self._families: dict[str, _Family] = {}
 
-    def origin(self, path: Path, others: Iterable[Path]) -> Origin | None:
-        """Where ``path`` was copied from, or ``None`` if it is nobody's copy among ``others``."""
-        head = self.head(path)
+    def origin(self, path: Path, folder: Path) -> Origin | None:
+        """Where ``path`` was copied from, or ``None`` if it is nobody's copy among the files of ``folder``."""
+        head = self._head(str(path))
         if head is None or head.says_copy:
             return None
+        family = self._family(folder, head.first)
+        kin = [other for other in family if other != str(path) and not self._heads[other].says_copy]
+        mine = self._marks(path) if kin else {}
         found: Origin | None = None
-        for other in others:
-            if other == path or self.head(other) != head:
-                continue
-            start = self._starts_later(path, other)
+        for other in kin:
+            start = _starts_later(mine, self._marks(Path(other)))
             if start is not None and (found is None or start > found.start):
-                found = Origin(start, other)
+                found = Origin(start, Path(other))
         return found
 
-    def head(self, path: Path) -> Head | None:
+    def _family(self, folder: Path, first: str) -> list[str]:
+        try:
+            changed = os.stat(folder).st_mtime_ns
+        except OSError:
+            return []
+        family = self._families.get(str(folder))
+        if family is None or family.changed != changed:
+            family = self._families[str(folder)] = _Family(changed, unread=list(self._list_files(folder)))
+        waiting, family.unread = family.unread, []
+        for path in waiting:
+            head = self._head(path)
+            if head is None:
+                family.unread.append(path)
+            else:
+                family.by_first.setdefault(head.first, []).append(path)
+        return family.by_first.get(first, [])
+
+    def _head(self, path: str) -> Head | None:
         """The head of a file; a file that has one keeps it, for its first line never changes."""
         if (known := self._heads.get(path)) is not None:
             return known
         try:
-            head = self._read_head(path)
+            head = self._read_head(Path(path))
         except SourceError:
             return None
         if head is not None:
             self._heads[path] = head
         return head
 
-    def _starts_later(self, path: Path, other: Path) -> float | None:
+    def _marks(self, path: Path) -> dict[str, float]:
         try:
-            mine, theirs = dict(self._read_marks(path)), dict(self._read_marks(other))
+            return dict(self._read_marks(path))
         except SourceError:
-            return None
-        own = min((when for mark, when in mine.items() if mark not in theirs), default=None)
-        rest = min((when for mark, when in theirs.items() if mark not in mine), default=None)
-        return own if own is not None and (rest is None or rest < own) else None
+            return {}
+
+
+def _starts_later(mine: dict[str, float], theirs: dict[str, float]) -> float | None:
+    """When the own part of ``mine`` begins, if that is later than what only ``theirs`` has."""
+    own = min((when for mark, when in mine.items() if mark not in theirs), default=None)
+    rest = min((when for mark, when in theirs.items() if mark not in mine), default=None)
+    return own if own is not None and (rest is None or rest < own) else None

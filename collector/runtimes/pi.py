@@ -80,7 +80,7 @@ class Transcript:
             self.skipped["failed_try"] += 1
             return None
         response = reference(message.get("responseId"))
-        called = f"{response or entry.get('id')}:{message.get('timestamp') or entry.get('timestamp')}"
+        called = f"{response or entry.get('id') or self.session}:{message.get('timestamp') or entry.get('timestamp')}"
         local = is_local(provider, named, self.urls.get(provider or ""))
         cost = mapping(usage.get("cost"))
         pico = usd(cost.get("total")) if tokens.total else None
