@@ -26,7 +26,8 @@ OPTION: Final = b'"stream_options":{"include_usage":true}'
 TOKEN: Final = re.compile(rb'"(?:[^"\\]|\\.)*"|[{}\[\]:,]|[^\s{}\[\]:,"]+', re.DOTALL)
 OPENING: Final = re.compile(rb"\s*\{")
 
-LINE_END: Final = rb"(?:\r\n|\n|\r(?!\n))"
+# A CR at the end of what came so far may be half of a CRLF: it ends a line once the next byte is there.
+LINE_END: Final = rb"(?:\r\n|\n|\r(?=[^\n]))"
 EVENT_END: Final = re.compile(LINE_END + LINE_END)
 USAGE: Final = re.compile(rb'"usage"\s*:\s*\{')
 SOME_CHOICE: Final = re.compile(rb'"choices"\s*:\s*\[\s*[^\s\]]')

@@ -231,6 +231,8 @@ def parse_head(data: bytes, method: str) -> Head:
     matched = STATUS_LINE.match(data)
     if matched is None:
         raise BadResponse("the status line is not HTTP/1.1")
+    if data.count(b"\n") != data.count(b"\r\n"):
+        raise BadResponse("a line feed in a header line, which a client might take for its end")
     special: dict[bytes, bytes] = {}
     for name, value in SPECIAL.findall(data):
         name = name.lower()
