@@ -19,7 +19,7 @@ from collector import honesty, money
 from collector.rows import Sums
 
 PIPE_WIDTH: Final = 1000
-MIN_NAME: Final = 8
+MIN_NAME: Final = 6
 TOKENS: Final = (
     ("input", "input_tokens"),
     ("read", "cache_read_tokens"),
@@ -73,7 +73,7 @@ def print_sums(out: Console, title: str, rows: Sequence[tuple[Sequence[str], Sum
     cells = [(names, _cells(row)) for names, row in rows]
     if total is not None and len(rows) != 1:
         cells.append((("total", *[""] * title.count("|")), _cells(total)))
-    table = Table(box=box.SIMPLE_HEAD, pad_edge=False, padding=(0, 1, 0, 0))
+    table = Table(box=box.SIMPLE_HEAD, show_edge=False, pad_edge=False, padding=(0, 1, 0, 0))
     titles = title.split("|")
     widest = _name_width(out.width, len(titles), [numbers for _, numbers in cells])
     for name in titles:
@@ -98,9 +98,9 @@ def missing(total: Sums) -> str | None:
 def _name_width(width: int, names: int, rows: Sequence[Sequence[str | Text]]) -> int:
     """How wide a name may be so that a line fits ``width`` beside its numbers."""
     columns = zip(NUMBERS, *rows, strict=True)
-    numbers = sum(max(len(cell) for cell in column) + 1 for column in columns)
-    return max(MIN_NAME, (width - numbers - 1) // names - 1)
+    numbers = sum(max(len(cell) for cell in column) + 2 for column in columns)
+    return max(MIN_NAME, (width - numbers - 2) // names - 2)
 
 
 def _cells(row: Sums) -> list[str | Text]:
-    return [f"{row.calls:,}", *(count(getattr(row, key)) for _, key in TOKENS), cost(row), status(row)]
+    return [count(row.calls), *(count(getattr(row, key)) for _, key in TOKENS), cost(row), status(row)]
