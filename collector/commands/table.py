@@ -19,7 +19,7 @@ from collector import honesty, money
 from collector.rows import Sums
 
 PIPE_WIDTH: Final = 1000
-MIN_NAME: Final = 6
+MIN_NAME: Final = 4
 TOKENS: Final = (
     ("input", "input_tokens"),
     ("read", "cache_read_tokens"),
@@ -99,7 +99,7 @@ def _name_width(width: int, names: int, rows: Sequence[Sequence[str | Text]]) ->
     """How wide a name may be so that a line fits ``width`` beside its numbers."""
     columns = zip(NUMBERS, *rows, strict=True)
     numbers = sum(max(len(cell) for cell in column) + 2 for column in columns)
-    return max(MIN_NAME, (width - numbers - 2) // names - 2)
+    return max(MIN_NAME, (width - numbers) // names - 2)
 
 
 def _cells(row: Sums) -> list[str | Text]:

@@ -24,7 +24,7 @@ BIG = row(
     cache_read_tokens=10**12,
     cache_write_tokens=123_456,
     output_tokens=9_999,
-    cost_pico=1_234_567 * 10**12,
+    cost_pico=1_234 * 10**12,
     cost_status=honesty.TOKENS_ONLY,
 )
 
@@ -40,7 +40,7 @@ def printed(rows: list[TotalRow], width: int, title: str = "session|runtime", to
 def test_a_table_fits_the_terminal_and_cuts_no_number(width: int) -> None:
     text = printed([BIG, row(calls=7)], width, total=BIG)
     assert max(map(len, text.splitlines())) <= width
-    for number in ("12.35M", "987.7G", "1,000G", "123.5k", "9,999", "≥ $1,234,567.00", "tokens_only"):
+    for number in ("12.35M", "987.7G", "1,000G", "123.5k", "9,999", "≥ $1,234.00", "tokens_only"):
         assert number in text
 
 
