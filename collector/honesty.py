@@ -82,6 +82,7 @@ CAVEATS: Final = {
     "provider_from_model": "The record names no provider; the list price of the model's maker was used.",
     "model_alias": "The model's display name was translated to a price key.",
     "prefix_match": "The price is that of a model whose name is only the beginning of this one's.",
+    "time_unknown": "The record has no time; the newest price was used.",
     "before_first_price": "The call is older than the first dated price of its model.",
     "time_of_day": "The price depends on the hour and the weekday, which the price book knows only roughly.",
     "tier_not_priced": "The served tier has no price of its own in the book; the standard one was used.",

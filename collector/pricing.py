@@ -43,6 +43,8 @@ class Priced:
 
 # A vendor's figure above a million dollars for one record is a broken source, and sums must stay inside 64 bits.
 MAX_PLAUSIBLE_PICO: Final = 10**18
+# Where a record has no time: a moment after every dated price and in no daily window.
+LATEST: Final = 4_102_444_800.0  # 2100-01-01 00:00 UTC
 # Distinct (runtime, provider, upstream, model, tier) that are remembered; a log with random model names cannot grow it.
 MAX_REMEMBERED: Final = 10_000
 
@@ -109,15 +111,13 @@ class Pricer:
         if record.outcome in UNBILLED_OUTCOMES and not record.tokens.known:
             return _unpriced(record, "not_billed", counted=False)
         choice = self._choice(record, upstream)
-        if choice.own is not None and (card := choice.own.at(record.ts)) is not None:
+        ts = record.ts if 0 < record.ts < LATEST else LATEST
+        if choice.own is not None and (card := choice.own.at(ts)) is not None:
             return _by_card(record, card, None)
         if self._local(record, upstream):
             return Priced(0, judge(0, tokens_known=record.tokens.known), "derived")
-        if record.usage == "missing":
-            # Zeros that a store writes where it was told nothing are no price.
-            return _unpriced(record, "no_usage")
         for row, caveat in choice.listed:
-            if (card := row.at(record.ts)) is not None:
+            if (card := row.at(ts)) is not None:
                 return _by_card(record, card, caveat)
         return _unpriced(record, choice.reason if record.tokens.known else "no_usage")
 
@@ -164,14 +164,17 @@ def _by_vendor(record: Record, pico: int, basis: str, caveat: str | None) -> Pri
 
 
 def _by_card(record: Record, card: Card, caveat: str | None) -> Priced:
+    if record.usage == "missing":  # zeros that a store writes where it was told nothing are no price
+        return _unpriced(record, "no_usage")
     if bad(record.tokens):
         return _unpriced(record, "bad_usage")
     charge = card.charge(record.tokens, record.grain, record.usage)
     if charge.pico is None:
         return _unpriced(record, "no_usage" if not record.tokens.total else "no_price")
-    if caveat or charge.caveat or record.caveat or record.model_source == "config":
+    timed = 0 < record.ts < LATEST
+    if caveat or charge.caveat or record.caveat or record.model_source == "config" or not timed:
         config = "model_from_config" if record.model_source == "config" else None
-        caveat = join_caveats((config, record.caveat, caveat, charge.caveat))
+        caveat = join_caveats((config, record.caveat, caveat, charge.caveat, None if timed else "time_unknown"))
     status = judge(charge.pico, tokens_known=True, complete=charge.complete, caveat=caveat)
     return Priced(charge.pico, status, "derived", card.basis, caveat, card=card)
 

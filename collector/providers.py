@@ -142,6 +142,11 @@ FAMILIES: Final = (
 # https://cursor.com/docs/models , https://docs.github.com/en/copilot (premium requests are another basis).
 PLATFORMS: Final[Mapping[str, str | None]] = MappingProxyType({"cursor": None, "github-copilot": "other_basis"})
 
+# How Cursor names the models of others: the family's words turned round, and how hard the model is told to think, which
+# does not change the price of a token. https://cursor.com/docs/models
+_EFFORT: Final = re.compile(r"(?:-(?:thinking|minimal|low|medium|high|xhigh))+$")
+_CLAUDE: Final = re.compile(r"(?:claude-)?(?:(?P<v1>\d[\d.]*)-)?(?P<name>sonnet|opus|haiku)(?:-(?P<v2>\d[\d.]*))?")
+
 # Upstreams that serve from this machine, if their base URL is loopback (RUNTIMES 11). A loopback URL of any other name
 # may be a gateway to a paid provider and proves nothing.
 LOCAL_UPSTREAMS: Final = frozenset({"ollama", "vllm", "lmstudio", "llama-cpp", "llamacpp"})
@@ -225,8 +230,21 @@ def _of_name(provider: str | None, model: str) -> tuple[Candidate, ...]:
     if provider not in PLATFORMS:
         return (Candidate(provider, name),)
     caveat = PLATFORMS[provider]
-    own, maker = Candidate(provider, name, caveat), maker_of(name)
-    return (own, Candidate(maker, name, caveat)) if maker else (own,)
+    found, alias = [Candidate(provider, name, caveat)], undecorated(name)
+    if maker := maker_of(name):
+        found.append(Candidate(maker, name, caveat))
+    if alias != name.lower() and (maker := maker_of(alias)):
+        found.append(Candidate(maker, alias, caveat or "model_alias"))
+    return tuple(found)
+
+
+def undecorated(model: str) -> str:
+    """A platform's name for a model as its maker spells it: ``claude-4.5-sonnet-thinking`` is ``claude-sonnet-4.5``."""
+    name = _EFFORT.sub("", model.lower())
+    found = _CLAUDE.fullmatch(name)
+    if found is None or bool(found["v1"]) == bool(found["v2"]):
+        return name
+    return f"claude-{found['name']}-{found['v1'] or found['v2']}"
 
 
 def _without_prefix(provider: str, model: str) -> str:

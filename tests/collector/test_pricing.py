@@ -100,6 +100,11 @@ class TestPriceHistory:
     def test_the_price_of_the_day(self):
         assert line("openai", "o3", tokens(1000), ts=at("2025-06-10T00:00")).cost_pico == usd("2", 1000)
 
+    @pytest.mark.parametrize("ts", [0.0, -5.0, float("nan"), float("inf")])
+    def test_without_a_time_the_newest_price_is_used_and_said_to_be(self, ts):
+        priced = line("openai", "o3", tokens(1000), ts=ts)
+        assert (priced.cost_pico, priced.status, priced.caveat) == (usd("2", 1000), "estimated", "time_unknown")
+
     def test_before_the_first_date(self):
         priced = line("openai", "o3", tokens(1000), ts=at("2025-06-09T23:59"))
         assert (priced.cost_pico, priced.caveat) == (usd("10", 1000), "before_first_price")

@@ -57,6 +57,27 @@ def test_cursor_passes_the_makers_price_on_for_models_that_are_not_its_own():
     assert vendor("cursor", "GPT-5", tokens(3400, 21000, output=200)).status == "exact"
 
 
+@pytest.mark.parametrize(
+    ("name", "model"),
+    [
+        ("claude-4.5-sonnet-thinking", "claude-sonnet-4-5"),
+        ("sonnet-4.5", "claude-sonnet-4-5"),
+        ("opus-4.1", "claude-opus-4-1"),
+        ("gpt-5.1-codex-high", "gpt-5.1-codex"),
+        ("gpt-5-high", "gpt-5"),
+    ],
+)
+def test_cursors_names_are_translated_and_said_to_be(name, model):
+    priced = vendor("cursor", name, tokens(1000))
+    assert priced.cost_pico == vendor("cursor", model, tokens(1000)).cost_pico is not None
+    assert (priced.status, priced.caveat) == ("estimated", "model_alias")
+
+
+@pytest.mark.parametrize("name", ["auto", "default", "gpt-5.1-codex-max", "sonnet", "my-sonnet-4.5"])
+def test_cursors_names_that_mean_no_known_model_are_not_translated(name):
+    assert vendor("cursor", name, tokens(1000)).caveat != "model_alias"
+
+
 def test_copilot_without_its_ledger_is_an_estimate_on_another_basis():
     priced = vendor("copilot", "claude-sonnet-4.5", tokens(1100, 800, output=140))
     assert (priced.status, priced.caveat) == ("estimated", "other_basis")
