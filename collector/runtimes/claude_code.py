@@ -8,55 +8,28 @@ cache, thinking is inside output. True here:
 - a fork copies lines under its own ``sessionId``; the session that wrote them first owns them. Newer forks name it
   (``forkedFrom``) or begin with a line later than the copies; the rest is found by comparing files (``lineage``).
 - sub-agent files (``<session>/subagents/**/agent-*.jsonl``) belong to the session beside them and are read with it.
-- ``cost-state`` lines (2.1) carry the session's running total: see ``claude_cost``.
+- ``cost-state`` lines (2.1) carry the session's running total: see ``claude_totals``.
 """
 
 from __future__ import annotations
 
-import re
 from collections import Counter
 from collections.abc import Iterator, Mapping
-from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, Final
 
 from collector.jsonl import LineFile, first_lines, lines_with, parse
 from collector.record import Record, Session
-from collector.runtimes import Batch, Facts, Source, SourceError, claude_cost, places
-from collector.runtimes.lineage import Head, Lineage, Mark
-from collector.runtimes.values import count, iso, latest, mapping, reference, usd
+from collector.runtimes import Batch, Facts, Source, SourceError, claude_cost, claude_lines, claude_totals, places
+from collector.runtimes.claude_lines import Call
+from collector.runtimes.lineage import Lineage
+from collector.runtimes.values import iso, latest, mapping, reference, usd
 from collector.runtimes.values import model as model_name
-from shim.line import Tokens, tier_or_none
 
 RUNTIME: Final = "claude_code"
 SYNTHETIC: Final = "<synthetic>"
 MAX_GROWN: Final = 1 << 39
 CALLS_PER_BATCH: Final = 20_000
-HEAD_BYTES: Final = 64 << 10
-FIRST_UUID: Final = re.compile(rb'[,{]\s*"uuid":\s?"([^"\\]{1,80})"')
-
-
-@dataclass(slots=True)
-class Call:
-    """The best line of one API message so far. ``grown`` orders the lines of a message; ``pico`` is what it cost."""
-
-    grown: int
-    session: str
-    ts: float
-    named: object
-    usage: dict[str, Any]
-    pico: int | None
-    response_id: str | None
-
-    @property
-    def model(self) -> str | None:
-        """The model that the line names."""
-        return model_name(self.named)
-
-    @property
-    def tokens(self) -> Tokens:
-        """The token classes of the line."""
-        return _tokens(self.usage)
 
 
 class ClaudeCode:
@@ -65,8 +38,8 @@ class ClaudeCode:
     runtime = RUNTIME
 
     def __init__(self) -> None:
-        self.lineage = Lineage(_head, _marks, _transcripts)
-        self.costs = claude_cost.Costs()
+        self.lineage = Lineage(claude_lines.head, claude_lines.marks, _transcripts)
+        self.totals = claude_totals.Totals()
 
     def sources(self, home: Path, environ: Mapping[str, str]) -> Iterator[Source]:
         """One source a session: its transcript and, as parts, its sub-agents' files."""
@@ -206,7 +179,7 @@ class _Reading:
     def _times(self, block: bytes) -> None:
         if self.owner is None:
             self._find_owner(block)
-        self.ended = latest(self.ended, claude_cost.last_time(block, len(block)))
+        self.ended = latest(self.ended, claude_totals.last_time(block, len(block)))
 
     def _find_owner(self, block: bytes) -> None:
         """The session starts with its first line, unless that is a copy; then with the first that is not."""
@@ -225,7 +198,7 @@ class _Reading:
                 self.owner, self.parent = origin.start, origin.parent.stem
 
     def _costs(self, block: bytes) -> None:
-        for _ in lines_with(block, claude_cost.NEEDLE):
+        for _ in lines_with(block, claude_totals.NEEDLE):
             self.reopened = True
 
     def _must_settle(self) -> bool:
@@ -243,7 +216,7 @@ class _Reading:
         start = self.owner or 0.0
         own = [call for call in calls.values() if call.session == self.session and call.ts >= start]
         copied = [call for call in calls.values() if call.session != self.session or call.ts < start]
-        total = self.reader.costs.of(self.source.path, start, copied)
+        total = self.reader.totals.of(self.source.path, start, copied)
         if total is None:
             return
         self.settled += 1
@@ -252,7 +225,7 @@ class _Reading:
         yield self._batch(calls, tuple(self._surplus(total, part) for part in extra))
         self.calls = {}
 
-    def _surplus(self, total: claude_cost.Total, part: claude_cost.Surplus) -> Record:
+    def _surplus(self, total: claude_totals.Total, part: claude_cost.Surplus) -> Record:
         return Record(
             RUNTIME,
             f"cost-state:{self.session}:{part.model}",
@@ -300,7 +273,7 @@ class _Reading:
             vendor_pico=call.pico,
             vendor_basis=None if call.pico is None else "runtime_price",
             response_id=call.response_id,
-            service_tier=_tier(call.usage),
+            service_tier=call.tier,
         )
 
 
@@ -312,22 +285,6 @@ def _collect(reading: _Reading, path: Path) -> None:
         return
 
 
-def _tier(usage: dict[str, Any]) -> str | None:
-    return "fast" if usage.get("speed") == "fast" else tier_or_none(usage.get("service_tier"))
-
-
-def _tokens(usage: dict[str, Any]) -> Tokens:
-    write = count(usage.get("cache_creation_input_tokens"))
-    split = usage.get("cache_creation")
-    long_lived = None
-    if isinstance(split, dict) and (long_lived := count(split.get("ephemeral_1h_input_tokens"))) is not None:
-        if write is None:
-            write = long_lived + (count(split.get("ephemeral_5m_input_tokens")) or 0)
-        long_lived = min(long_lived, write)
-    fresh, read = count(usage.get("input_tokens")), count(usage.get("cache_read_input_tokens"))
-    return Tokens(fresh, read, write, long_lived, count(usage.get("output_tokens")))
-
-
 def _session_of(path: Path) -> str:
     """The session's id is the name of its transcript, for a sub-agent's file the folder above ``subagents``."""
     for folder in path.parents:
@@ -336,42 +293,8 @@ def _session_of(path: Path) -> str:
     return path.stem
 
 
-def _timestamp(line: bytes) -> float | None:
-    if b'"timestamp"' not in line:
-        return None
-    entry = parse(line)
-    return iso(entry.get("timestamp")) if entry is not None else None
-
-
 def _transcripts(project: Path) -> Iterator[str]:
     return (entry.path for entry in places.files(project, lambda name: name.endswith(".jsonl")))
-
-
-def _head(path: Path) -> Head | None:
-    block = next(LineFile(path).blocks(HEAD_BYTES), b"")
-    found = FIRST_UUID.search(block)
-    if found is None:
-        return None
-    first = None
-    for line in first_lines(block):
-        when = _timestamp(line)
-        if first is None:
-            first = when
-        if found[0] in line:
-            # A line of today before one of an older day: what follows was copied.
-            older = first is not None and when is not None and when < first
-            return Head(found[1].decode(errors="replace"), older or b'"forkedFrom"' in line)
-    return None
-
-
-def _marks(path: Path) -> Iterator[Mark]:
-    for block in LineFile(path).blocks():
-        for line in lines_with(block, b'"uuid"'):
-            entry = parse(line)
-            if entry is not None and isinstance(mark := entry.get("uuid"), str):
-                when = iso(entry.get("timestamp"))
-                if when is not None:
-                    yield mark, when
 
 
 READER: Final = ClaudeCode()

@@ -1,86 +1,26 @@
-"""Claude Code's ``cost-state``: the running total of a session, in tokens and dollars per model (since 2.1).
+"""What Claude Code's running total (``claude_totals``) adds to a session: the calls without a row, and its dollars.
 
-The line has no time of its own; it is as late as the last dated line before it. It also holds what no transcript row
-tells: compaction, titles, sub-agents that were reaped. A session that was forked or resumed goes on from the total
-that it found, recognisable by an equal ``startTime``. So what a session itself spent is
-
-    its last total - the total it began with,     and the surplus is     that - its own rows.
-
-Dollars are Claude Code's own (its price list). They are spread over the rows and the surplus by the weights below, the
-proportions of Anthropic's prices (https://docs.claude.com/en/docs/about-claude/pricing), so that each row costs what
-Claude Code charged for it and the session's sum is exactly what it said. No dollars where it says that it did not know
-a model, nor for a model of which the rows hold more than the total: then the total does not cover them.
+What a session itself spent is its last total less the one that it began with; what that has beyond the session's rows
+is the surplus, one more record per model. Dollars are Claude Code's own (its price list). They are spread over the rows
+and the surplus by the weights below, the proportions of Anthropic's prices
+(https://docs.claude.com/en/docs/about-claude/pricing), so that each row costs what Claude Code charged for it and the
+session's sum is exactly what it said. No dollars where it says that it did not know a model, nor for a model of which
+the rows hold more than the total: then the total does not cover them.
 """
 
 from __future__ import annotations
 
-import os
 import re
 from collections.abc import Iterable, Iterator
-from dataclasses import dataclass, field
-from pathlib import Path
-from typing import Final, Protocol
+from dataclasses import dataclass
+from typing import Final
 
-from collector.jsonl import LineFile, open_file, parse
-from collector.runtimes import SourceError, places
-from collector.runtimes.values import count, iso, mapping, usd
+from collector.runtimes.claude_totals import Classes, Models, Priced, Total, classes_of, plus
 from shim.line import Tokens
 
-NEEDLE: Final = b'"cost-state"'
-TAIL: Final = 256 << 10
-EDGE_LINES: Final = 64
 # input, cache read, 5-minute write, 1-hour write, output, in twentieths of the input price.
 WEIGHTS: Final = (20, 2, 25, 40, 100)
-FIELDS: Final = (
-    "inputTokens",
-    "cacheReadInputTokens",
-    "cacheCreationInputTokens",
-    "cacheCreationEphemeral1hInputTokens",
-    "outputTokens",
-)
 DECORATION: Final = re.compile(r"\[.*\]$|@.*$|-v\d+(:\d+)?$|-\d{8}$")
-
-Classes = tuple[int, int, int, int, int]  # input, cache read, cache write, of it 1-hour, output
-
-
-class Priced(Protocol):
-    """A call that can be given a price."""
-
-    ts: float
-    pico: int | None
-
-    @property
-    def model(self) -> str | None:
-        """Its model."""
-
-    @property
-    def tokens(self) -> Tokens:
-        """Its token classes."""
-
-
-@dataclass(frozen=True, slots=True)
-class State:
-    """One ``cost-state`` line: as late as ``ts``, of the process chain ``chain``; tokens and pico-USD per model."""
-
-    ts: float
-    chain: int
-    models: dict[str, tuple[Classes, int | None]]
-    trusted: bool
-
-    @property
-    def size(self) -> int:
-        """How much it counts, to tell a later total from an earlier one."""
-        return sum(sum(classes) for classes, _ in self.models.values())
-
-
-@dataclass(frozen=True, slots=True)
-class Total:
-    """The last total of a session and the one that it began with."""
-
-    ts: float
-    last: dict[str, tuple[Classes, int | None]]
-    base: dict[str, tuple[Classes, int | None]]
-    trusted: bool
 
 
 @dataclass(frozen=True, slots=True)
@@ -90,172 +30,6 @@ class Surplus:
     model: str
     tokens: Tokens
     pico: int | None
-
-
-@dataclass(slots=True)
-class _Folder:
-    changed: int
-    tails: dict[str, tuple[int, int, int | None]] = field(default_factory=dict)
-
-
-class Costs:
-    """Finds totals, and across the transcripts of one project the total that a fork began with."""
-
-    def __init__(self) -> None:
-        self._folders: dict[Path, _Folder] = {}
-
-    def of(self, path: Path, owner: float, copied: Iterable[Priced]) -> Total | None:
-        """The total of the session in ``path`` that began at ``owner``; ``copied`` are rows of others in its file."""
-        last: dict[int, State] = {}
-        for state in states(path):
-            last[state.chain] = state
-        if not last:
-            return None
-        merged = _sum(state.models for state in last.values())
-        ts = max(state.ts for state in last.values())
-        trusted = all(state.trusted for state in last.values())
-        found = [self._began_with(path, chain, owner) for chain in last]
-        bases = [state.models for state in found if state is not None]
-        base = _sum(bases) if bases else _rows(copied)
-        return Total(ts, merged, base, trusted)
-
-    def _began_with(self, path: Path, chain: int, owner: float) -> State | None:
-        best: State | None = None
-        for other in self._same_chain(path.parent, chain):
-            if other == str(path):
-                continue
-            for state in states(Path(other)):
-                if state.chain == chain and state.ts < owner and (best is None or state.size > best.size):
-                    best = state
-        return best
-
-    def _same_chain(self, folder: Path, chain: int) -> Iterator[str]:
-        try:
-            changed = folder.stat().st_mtime_ns
-        except OSError:
-            return
-        known = self._folders.get(folder)
-        if known is None or known.changed != changed:
-            before = known.tails if known else {}
-            known = _Folder(changed, dict(_tails(folder, before)))
-            self._folders[folder] = known
-        for path, (_, _, found) in known.tails.items():
-            if found == chain:
-                yield path
-
-
-def _tails(
-    folder: Path, before: dict[str, tuple[int, int, int | None]]
-) -> Iterator[tuple[str, tuple[int, int, int | None]]]:
-    for entry in places.files(folder, lambda name: name.endswith(".jsonl")):
-        try:
-            status = entry.stat(follow_symlinks=False)
-        except OSError:
-            continue
-        known = before.get(entry.path)
-        if known is not None and known[:2] == (status.st_size, status.st_mtime_ns):
-            yield entry.path, known
-        else:
-            yield entry.path, (status.st_size, status.st_mtime_ns, _chain_in_tail(Path(entry.path)))
-
-
-def _chain_in_tail(path: Path) -> int | None:
-    """``startTime`` of the last total near the end of a transcript, where a session that has ended keeps it."""
-    try:
-        fd = open_file(path)
-    except SourceError:
-        return None
-    try:
-        tail = os.pread(fd, TAIL, max(0, os.fstat(fd).st_size - TAIL))
-    except OSError:
-        return None
-    finally:
-        os.close(fd)
-    at = tail.rfind(NEEDLE)
-    if at < 0:
-        return None
-    end = tail.find(b"\n", at)
-    state = _state(tail[tail.rfind(b"\n", 0, at) + 1 : end if end >= 0 else len(tail)], 0.0)
-    return state.chain if state else None
-
-
-def states(path: Path) -> Iterator[State]:
-    """Every total in a transcript, in the order of the file; none where it cannot be read."""
-    before = 0.0
-    try:
-        for block in LineFile(path).blocks():
-            at = block.find(NEEDLE)
-            while at >= 0:
-                start, end = block.rfind(b"\n", 0, at) + 1, block.find(b"\n", at)
-                before = last_time(block, start) or before
-                state = _state(block[start:end], before)
-                if state is not None:
-                    yield state
-                at = block.find(NEEDLE, end)
-            before = last_time(block, len(block)) or before
-    except SourceError:
-        return
-
-
-def last_time(block: bytes, end: int) -> float | None:
-    """The time of the last dated line of ``block[:end]``, which ends with a newline."""
-    for _ in range(EDGE_LINES):
-        if end <= 0:
-            return None
-        start = block.rfind(b"\n", 0, end - 1) + 1
-        line = block[start:end]
-        if b'"timestamp"' in line:
-            entry = parse(line)
-            if entry is not None and (when := iso(entry.get("timestamp"))) is not None:
-                return when
-        end = start
-    return None
-
-
-def _state(line: bytes, ts: float) -> State | None:
-    entry = parse(line)
-    if entry is None or entry.get("type") != "cost-state":
-        return None
-    models = {}
-    for named, used in mapping(entry.get("modelUsage")).items():
-        values = [count(mapping(used).get(key)) or 0 for key in FIELDS]
-        values[3] = min(values[3], values[2])
-        cost = usd(mapping(used).get("costUSD"))
-        models[str(named)] = ((values[0], values[1], values[2], values[3], values[4]), cost)
-    chain = count(entry.get("startTime")) or 0
-    return State(ts, chain, models, entry.get("hasUnknownModelCost") is not True)
-
-
-def _sum(parts: Iterable[dict[str, tuple[Classes, int | None]]]) -> dict[str, tuple[Classes, int | None]]:
-    total: dict[str, tuple[Classes, int | None]] = {}
-    for part in parts:
-        for named, (classes, cost) in part.items():
-            before, spent = total.get(named, ((0, 0, 0, 0, 0), 0))
-            known = None if cost is None or spent is None else cost + spent
-            total[named] = (_plus(before, classes), known)
-    return total
-
-
-def _rows(calls: Iterable[Priced]) -> dict[str, tuple[Classes, int | None]]:
-    total: dict[str, tuple[Classes, int | None]] = {}
-    for call in calls:
-        before, _ = total.get(call.model or "", ((0, 0, 0, 0, 0), None))
-        total[call.model or ""] = (_plus(before, _classes(call.tokens)), None)
-    return total
-
-
-def _classes(tokens: Tokens) -> Classes:
-    return (
-        tokens.input_tokens or 0,
-        tokens.cache_read_tokens or 0,
-        tokens.cache_write_tokens or 0,
-        tokens.cache_write_1h_tokens or 0,
-        tokens.output_tokens or 0,
-    )
-
-
-def _plus(one: Classes, other: Classes) -> Classes:
-    return (one[0] + other[0], one[1] + other[1], one[2] + other[2], one[3] + other[3], one[4] + other[4])
 
 
 def _minus(one: Classes, other: Classes) -> Classes:
@@ -312,7 +86,7 @@ def _settle_model(named: str, keys: list[str], rows: list[Priced], total: Total)
     spent = _minus(last, base)
     own = (0, 0, 0, 0, 0)
     for row in rows:
-        own = _plus(own, _classes(row.tokens))
+        own = plus(own, classes_of(row.tokens))
     extra = _minus(spent, own)
     # Older totals do not split the cache writes; then the split is not known, not negative.
     if min(extra[0], extra[1], extra[2], extra[4]) < 0:
@@ -327,12 +101,12 @@ def _settle_model(named: str, keys: list[str], rows: list[Priced], total: Total)
     return Surplus(named, tokens, share)
 
 
-def _add(models: dict[str, tuple[Classes, int | None]], keys: Iterable[str]) -> tuple[Classes, int | None]:
+def _add(models: Models, keys: Iterable[str]) -> tuple[Classes, int | None]:
     classes: Classes = (0, 0, 0, 0, 0)
     cost: int | None = 0
     for key in keys:
         more, spent = models[key]
-        classes = _plus(classes, more)
+        classes = plus(classes, more)
         cost = None if cost is None or spent is None else cost + spent
     return classes, cost
 
@@ -349,12 +123,12 @@ def _dollars(last: Classes, cost: int | None, spent: Classes, base_cost: int | N
 
 def _spread(rows: list[Priced], extra: Classes, dollars: int | None) -> int | None:
     """Share ``dollars`` out by weight, to the last pico-USD; returns the surplus's share."""
-    whole = sum(_weight(_classes(row.tokens)) for row in rows) + _weight(extra)
+    whole = sum(_weight(classes_of(row.tokens)) for row in rows) + _weight(extra)
     if dollars is None or whole == 0:
         return None
     given = weight = 0
     for row in rows:
-        weight += _weight(_classes(row.tokens))
+        weight += _weight(classes_of(row.tokens))
         row.pico = dollars * weight // whole - given
         given += row.pico
     return dollars - given
