@@ -7,7 +7,8 @@ cache, thinking is inside output. True here:
   replays a message under another ``requestId`` is the same call (https://github.com/ryoppippi/ccusage/issues/913).
 - a fork copies lines under its own ``sessionId``; the session that wrote them first owns them. Newer forks name it
   (``forkedFrom``) or begin with a line later than the copies; the rest is found by comparing files (``lineage``).
-- sub-agent files (``<session>/subagents/**/agent-*.jsonl``) belong to the session beside them and are read with it.
+- sub-agent files (``<session>/subagents/**/agent-*.jsonl``, before 2.1 beside the transcripts) belong to the session
+  that their lines name.
 - ``cost-state`` lines (2.1) carry the session's running total: see ``claude_totals``.
 """
 
@@ -28,6 +29,7 @@ from collector.runtimes.values import model as model_name
 
 RUNTIME: Final = "claude_code"
 SYNTHETIC: Final = "<synthetic>"
+AGENT: Final = "agent-"
 MAX_GROWN: Final = 1 << 39
 CALLS_PER_BATCH: Final = 20_000
 
@@ -193,9 +195,15 @@ class _Reading:
                 break
             self.parent = reference(copied_from)
         if self.owner is not None and self.parent is None:
-            origin = self.reader.lineage.origin(self.source.path, self.source.path.parent)
-            if origin is not None:
-                self.owner, self.parent = origin.start, origin.parent.stem
+            self._compare()
+
+    def _compare(self) -> None:
+        """Ask the other transcripts of the project whether this one was copied from them."""
+        lineage, path = self.reader.lineage, self.source.path
+        if (origin := lineage.origin(path, path.parent)) is not None:
+            self.owner, self.parent = origin.start, origin.parent.stem
+        elif (original := lineage.original(path, path.parent)) is not None:
+            self.parent = original.stem
 
     def _costs(self, block: bytes) -> None:
         for _ in lines_with(block, claude_totals.NEEDLE):
@@ -244,6 +252,7 @@ class _Reading:
     def _batch(self, calls: dict[str, Call], surplus: tuple[Record, ...]) -> Batch:
         records = [self._record(key, call) for key, call in calls.items()]
         session = Session(RUNTIME, self.session, self.owner, self.ended, parent_session_id=self.parent)
+        listed = self.ended is not None and not self.source.path.name.startswith(AGENT)
         state = {
             "files": dict(self.files),
             "owner": self.owner,
@@ -253,7 +262,7 @@ class _Reading:
             "priced_to": self.priced_to,
         }
         skipped, self.skipped = self.skipped, Counter()
-        return Batch([*records, *surplus], [session] if self.ended is not None else [], skipped, state)
+        return Batch([*records, *surplus], [session] if listed else [], skipped, state)
 
     def _record(self, key: str, call: Call) -> Record:
         mine = call.session == self.session

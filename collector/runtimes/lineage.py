@@ -76,6 +76,14 @@ class Lineage:
                 found = Origin(start, Path(other))
         return found
 
+    def original(self, path: Path, folder: Path) -> Path | None:
+        """The file that a copy which says so begins like."""
+        head = self._head(str(path))
+        if head is None or not head.says_copy:
+            return None
+        family = self._family(folder, head.first)
+        return next((Path(other) for other in family if not self._heads[other].says_copy), None)
+
     def _family(self, folder: Path, first: str) -> list[str]:
         try:
             changed = os.stat(folder).st_mtime_ns

@@ -122,6 +122,7 @@ def test_a_fork_pays_for_its_own_call_alone_though_its_cost_state_begins_with_th
     read = read_home(ClaudeCode(), tmp_path, backwards=backwards)
     assert [record.key for record in read.of(FORK)] == ["msg_mock_3"]
     assert dollars(read.of(FORK)) == pytest.approx(price(3), abs=1e-12)
+    assert read.sessions[FORK].parent_session_id == PARENT
     assert total(read.of(PARENT), "output_tokens") == used(1, 2, 4, 5, 6)["outputTokens"]
 
 
@@ -215,6 +216,13 @@ def test_sub_agents_whose_session_has_no_transcript_are_read(tmp_path):
     write(folder / "agent-a1.jsonl", call(PARENT, 2, 3, isSidechain=True))
     write(folder / "workflows" / "wf-1" / "agent-a2.jsonl", call(PARENT, 3, 4, isSidechain=True))
     assert total(read_home(ClaudeCode(), tmp_path).of(PARENT), "input_tokens") == used(2, 3)["inputTokens"]
+
+
+def test_sub_agents_beside_the_transcripts_are_no_sessions_of_their_own(tmp_path):
+    transcript(tmp_path, PARENT, user(PARENT, "u", 1), call(PARENT, 1, 5))
+    transcript(tmp_path, "agent-a1b2c3d4", call(PARENT, 2, 3, isSidechain=True))
+    read = read_home(ClaudeCode(), tmp_path)
+    assert (set(read.sessions), len(read.of(PARENT))) == ({PARENT}, 2)
 
 
 @given(st.lists(st.integers(1, 500), min_size=2, max_size=5), st.data())
