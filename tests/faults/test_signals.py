@@ -10,7 +10,7 @@ from pathlib import Path
 
 import pytest
 
-from tests.e2e.programs import BIN, Shim
+from tests.e2e.programs import BIN, Shim, collector
 from tests.faults.client import Call
 from tests.faults.conftest import Start
 from tests.faults.processes import spawn, wait_for
@@ -57,6 +57,9 @@ def test_ids_of_calls_before_and_after_a_kill_are_unique_and_without_a_gap(start
         boot, _, seq = line["id"].rpartition("-")
         boots.setdefault(boot, []).append(int(seq))
     assert sorted(map(sorted, boots.values())) == [[1], [1, 2, 3, 4, 5, 6, 7]]
+    audited = collector(shim.environ, "audit", str(shim.log))
+    assert "4 interrupted" in audited
+    assert "No findings" in audited
 
 
 def test_a_kill_during_recovery_loses_and_doubles_nothing(start: Start, tmp_path: Path):
