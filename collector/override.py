@@ -251,6 +251,8 @@ class _Reader:
             return None
         value = self.scalar(row[key])
         if isinstance(value, datetime):
+            if value.second or value.microsecond:  # a verdict may be remembered for a minute
+                raise self.error(row[key], key, "must be a whole minute")
             return value.replace(tzinfo=value.tzinfo or UTC).timestamp()
         if isinstance(value, date):
             return datetime.combine(value, datetime.min.time(), UTC).timestamp()

@@ -17,7 +17,7 @@ from collector.honesty import join_caveats
 from shim.line import Tokens
 
 CLASSES: Final = ("input", "cache_read", "cache_write", "cache_write_1h", "output", "reasoning")
-# More tokens than this in one record is a broken source, not a call; it also keeps every cost far inside 64 bits.
+# More input, or output, than this in one record is a broken source, not a call; it also keeps costs far inside 64 bits.
 MAX_PLAUSIBLE_TOKENS: Final = 10**9
 
 
@@ -123,9 +123,9 @@ def bad(tokens: Tokens) -> bool:
     """Whether the counts cannot be those of one record: a subset above its whole, or an absurd number."""
     read, write, output = tokens.cache_read_tokens or 0, tokens.cache_write_tokens or 0, tokens.output_tokens or 0
     fresh, hour, reasoning = tokens.input_tokens or 0, tokens.cache_write_1h_tokens or 0, tokens.reasoning_tokens or 0
-    if hour > write or reasoning > output:
+    if hour > write or reasoning > output or min(fresh, read, write, hour, output, reasoning) < 0:
         return True
-    return min(fresh, read, write, hour, output, reasoning) < 0 or fresh + read + write + output > MAX_PLAUSIBLE_TOKENS
+    return fresh + read + write > MAX_PLAUSIBLE_TOKENS or output > MAX_PLAUSIBLE_TOKENS
 
 
 def disjoint(tokens: Tokens) -> list[tuple[str, int]]:

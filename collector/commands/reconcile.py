@@ -13,10 +13,10 @@ from typing import Final
 
 import click
 import orjson
-from rich.console import Console
 from rich.table import Table
 
 from collector import reconcile, reconcile_files, windows
+from collector.commands import table
 from collector.commands.opening import open_query
 from collector.money import show, to_pico
 from collector.query import Query
@@ -114,18 +114,18 @@ def _within(items: Iterable[Item], first: date | None, last: date | None) -> lis
 
 
 def _show(rows: list[Row]) -> None:
-    console = Console(highlight=False)
+    console = table.console()
     if not rows:
         console.print("Neither side has anything in these days.")
         return
-    table = Table(box=None, pad_edge=False, padding=(0, 1, 0, 0))
-    table.add_column("day", no_wrap=True)
-    table.add_column("model", no_wrap=True, max_width=18, overflow="ellipsis")
-    table.add_column("", no_wrap=True)
+    shown = Table(box=None, pad_edge=False, padding=(0, 1, 0, 0))
+    shown.add_column("day", no_wrap=True)
+    shown.add_column("model", no_wrap=True, max_width=18 if console.is_terminal else None, overflow="ellipsis")
+    shown.add_column("", no_wrap=True)
     for name in ("calls", "tokens", "ours", "billed"):
-        table.add_column(name, justify="right", no_wrap=True)
+        shown.add_column(name, justify="right", no_wrap=True)
     for row in rows:
-        table.add_row(
+        shown.add_row(
             row.day + ("*" if row.open else ""),
             row.model,
             row.state.replace("_", " "),
@@ -134,21 +134,14 @@ def _show(rows: list[Row]) -> None:
             _usd(row.our_cost_usd),
             _usd(row.billed_usd if row.billed_usd is not None else row.value_usd),
         )
-    console.print(table)
+    console.print(shown)
     console.print("\ncalls and tokens: ours/theirs")
     if any(row.open for row in rows):
         console.print("* the vendor may still add events to this day")
 
 
 def _tokens(found: dict[str, int]) -> str:
-    """A sum of tokens in a few signs; ``--format json`` has every digit."""
-    if not found:
-        return "-"
-    total = sum(found.get(name, 0) for name in CLASSES)
-    for unit, size in (("G", 10**9), ("M", 10**6), ("k", 10**3)):
-        if total >= 10 * size:
-            return f"{total / size:,.1f}{unit}"
-    return str(total)
+    return table.count(sum(found.get(name, 0) for name in CLASSES)) if found else "-"
 
 
 def _usd(value: float | None) -> str:

@@ -11,9 +11,9 @@ from typing import Any
 
 import click
 import orjson
-from rich.console import Console
 from rich.table import Table
 
+from collector.commands import table
 from collector.commands.chosen import chooses, filter_of
 from collector.commands.opening import open_ledger, open_query
 from collector.ledger import estimates
@@ -63,16 +63,16 @@ def _cost(usd: float | None, status: str) -> str:
 
 
 def _show(rows: list[dict[str, Any]], written: int | None) -> None:
-    console = Console(highlight=False)
+    console = table.console()
     if not rows:
         console.print("Every record has the price that it would have now.")
         return
-    table = Table("runtime", box=None, pad_edge=False)
-    table.add_column("model", no_wrap=True, max_width=22, overflow="ellipsis")
+    shown = Table("runtime", box=None, pad_edge=False)
+    shown.add_column("model", no_wrap=True, max_width=22 if console.is_terminal else None, overflow="ellipsis")
     for name in ("records", "cost", "repriced"):
-        table.add_column(name, justify="right", no_wrap=True)
+        shown.add_column(name, justify="right", no_wrap=True)
     for row in rows:
         old, new = _cost(row["cost_usd"], row["cost_status"]), _cost(row["repriced_usd"], row["repriced_status"])
-        table.add_row(row["runtime"], row["model"] or "unknown", str(row["records"]), old, new)
-    console.print(table)
+        shown.add_row(row["runtime"], row["model"] or "unknown", str(row["records"]), old, new)
+    console.print(shown)
     console.print("\nNothing was changed; --apply writes it." if written is None else f"\n{written} estimates written.")

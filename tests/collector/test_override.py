@@ -109,6 +109,10 @@ def test_vendor_dollars_go_before_it():
         ),
         ("version: 1\nprices: [", "prices.yaml:2: is not YAML"),
         (
+            "version: 1\nprices:\n- {model: a, from: 2026-02-01T10:00:30Z, usd_per_million: {input: 1}}",
+            "prices.yaml:3: from must be a whole minute",
+        ),
+        (
             "version: 1\nprices:\n- {model: a, from: 2026-02-01, until: 2026-01-01, usd_per_million: {input: 1}}",
             "prices.yaml:3: until must be later",
         ),
