@@ -21,7 +21,7 @@ from prometheus_client.metrics_core import CounterMetricFamily, GaugeMetricFamil
 from collector.book import Book
 from collector.ledger import Group
 from collector.money import to_usd
-from collector.providers import provider_of
+from collector.providers import LOCAL_UPSTREAMS, provider_of
 from collector.query import ALL_RECORDS, Query
 from shim.line import TOKEN_CLASSES
 
@@ -150,8 +150,9 @@ def _labels(groups: Sequence[Group]) -> Callable[[tuple[Any, ...]], tuple[str, .
     def labels(key: tuple[Any, ...]) -> tuple[str, ...]:
         runtime, upstream, model = key
         lists = provider_of(runtime, None, upstream, model or "")
+        provider = lists[0].provider if lists else upstream if upstream in LOCAL_UPSTREAMS else UNKNOWN
         name = model or UNKNOWN
-        return runtime, lists[0].provider if lists else UNKNOWN, name if name in shown else OTHER
+        return runtime, provider, name if name in shown else OTHER
 
     return labels
 

@@ -1,6 +1,8 @@
 """/metrics of the collector: disjoint kinds, bounded labels, nothing unknown counted as money."""
 
 import re
+import shutil
+import subprocess
 
 import pytest
 from prometheus_client.parser import text_string_to_metric_families
@@ -97,6 +99,18 @@ def test_refusals_and_missing_lines():
 def test_the_price_book_in_use():
     (one,) = scraped([])["usage_price_book_info"].samples
     assert (one.labels, one.value) == ({"book": BOOK}, 1)
+
+
+@pytest.mark.skipif(shutil.which("promtool") is None, reason="needs promtool")
+def test_promtool_finds_nothing_to_mend():
+    text = metrics.exposition(query(ENTRIES, sources=[store()]), BOOK)
+    done = subprocess.run(["promtool", "check", "metrics"], input=text, capture_output=True)
+    assert (done.returncode, done.stderr) == (0, b"")
+
+
+def test_a_local_server_is_its_own_provider_and_a_gateway_is_unknown():
+    found = scraped([entry(upstream="ollama", model="qwen3:8b"), entry(upstream="gw-of-a-user")])["usage_calls"]
+    assert {one.labels["provider"] for one in found.samples} == {"ollama", "unknown"}
 
 
 def test_no_label_is_a_session_a_path_or_an_id():
