@@ -6,7 +6,6 @@ import importlib
 import os
 import sys
 from collections.abc import Sequence
-from dataclasses import replace
 from typing import Any, Final
 
 import click
@@ -51,31 +50,19 @@ def shim() -> None:
 @click.option("--workers", type=click.IntRange(1, 64), default=None, help="Processes that share the port.")
 def run_command(workers: int | None) -> None:
     """Run the daemon in the foreground."""
-    from shim.notify import listen_sockets
-    from shim.server import check_log, listen, serve
-    from shim.settings import Settings
+    from shim.daemon import start
 
-    settings = Settings.from_env(os.environ)
-    if workers is not None:
-        settings = replace(settings, workers=workers)
-    check_configuration(settings)
-    check_log(settings)
-    inherited = listen_sockets(os.environ)
-    if settings.workers == 1:
-        serve(settings, os.environ, inherited or [listen(settings)])
-        return
-    from shim.workers import Supervisor
-
-    sys.exit(Supervisor(settings, os.environ, inherited).run())
+    sys.exit(start(os.environ, workers))
 
 
 @shim.command("check")
 def check_command() -> None:
     """Validate the configuration: 0 where the shim would start."""
+    from shim.daemon import check
     from shim.settings import Settings
 
     settings = Settings.from_env(os.environ)
-    allowlist = check_configuration(settings)
+    allowlist = check(settings)
     if settings.log is None:
         click.echo("VM_USAGE_LOG is unset: calls are forwarded and not metered.")
     else:
@@ -107,31 +94,16 @@ def status_command(as_json: bool) -> None:
         click.echo(line)
 
 
-def check_configuration(settings: Any) -> Any:
-    """Everything that a start would refuse but the log and the port; the allowlist. Raises ``ConfigError``."""
-    from shim.allowlist import load
-    from shim.proxies import Proxies
-
-    allowlist = load(settings.allowlist, settings.allow)
-    if settings.runtime in allowlist.self_reporting:
-        raise ConfigError(
-            f"VM_USAGE_RUNTIME is {settings.runtime}, which keeps its own record and is never metered: unset it."
-        )
-    Proxies.from_env(os.environ)
-    return allowlist
-
-
 def fetch_status(bind: str, port: int) -> dict[str, Any] | None:
     """What the running shim says of itself, ``None`` where none answers."""
     import http.client
 
     import orjson
 
-    host = "127.0.0.1" if bind in ("0.0.0.0", "localhost") else bind.replace("::1", "::1")  # noqa: S104
+    host = "::1" if ":" in bind else "127.0.0.1"
     connection = http.client.HTTPConnection(host, port, timeout=STATUS_SECONDS)
     try:
-        shown = f"[::1]:{port}" if ":" in host else f"127.0.0.1:{port}"
-        connection.request("GET", "/-/status", headers={"Host": shown})
+        connection.request("GET", "/-/status")
         response = connection.getresponse()
         value = orjson.loads(response.read())
         return value if response.status == 200 and isinstance(value, dict) else None
