@@ -18,6 +18,7 @@ import orjson
 
 from collector.record import PICO, Record, Session
 from collector.runtimes import Batch, Facts, Source, SourceError, values
+from collector.runtimes.changes import AMONG, Changes, sums
 from collector.runtimes.copilot_events import EVENTS, NO_LEDGER, RUNTIME, STORE, read_events
 from collector.runtimes.places import files, folder, leads_out, own, refuse_stray, stray, subfolders
 from collector.sqlite_ro import Database, opened, select, sidecars
@@ -80,29 +81,35 @@ class Copilot:
             yield read_events(source, state)
             return
         with opened(source.path) as database:
-            yield from _store(database, source.path)
+            yield from _store(database, source.path, state or {})
 
 
 READER: Final = Copilot()
 
 
-def _store(database: Database, path: Path) -> Iterator[Batch]:
+def _store(database: Database, path: Path, state: dict[str, Any]) -> Iterator[Batch]:
     columns = database.columns("assistant_usage_events")
     if not {"id", "session_id"} <= columns:
         raise SourceError(path, "no usage events in it (older than the ledger, or being made)")
-    sessions = {session.session_id: session for session in _sessions(database)}
+    changes = Changes(state.get("sessions"))
+    changes.see(database.rows(sums("assistant_usage_events", columns, *ROW[:1], *ROW[4:10])))
+    sessions = {session.session_id: session for session in _sessions(database, changes)}
     last: dict[str, Record] = {}
     batch = Batch()
-    for row in database.rows(select("assistant_usage_events", ROW, columns, "ORDER BY id")):
+    wanted = select("assistant_usage_events", ROW, columns, f"WHERE session_id {AMONG} ORDER BY id")
+    for row in database.rows(wanted, (changes.sessions,)):
         record = _record(row, sessions, batch)
         if record is None:
             continue
         last[record.session_id] = record
         batch.records.append(record)
         if len(batch.records) >= BATCH:
+            batch.state = state
             yield batch
             batch = Batch()
-    batch.sessions = [_with_last(session, last.get(session.session_id)) for session in sessions.values()]
+    changed = (session for session in sessions.values() if session.session_id in changes)
+    batch.sessions = [_with_last(session, last.get(session.session_id)) for session in changed]
+    batch.state = {"sessions": changes.saved}
     yield batch
 
 
@@ -114,10 +121,11 @@ def _with_last(session: Session, last: Record | None) -> Session:
     return replace(session, ended_ts=ended, model=last.model, model_source=last.model_source)
 
 
-def _sessions(database: Database) -> Iterator[Session]:
+def _sessions(database: Database, changes: Changes) -> Iterator[Session]:
     columns = database.columns("sessions")
     if "id" in columns:
         for row in database.rows(select("sessions", ("id", "created_at", "updated_at"), columns)):
+            changes.see([row])
             if session := values.reference(row[0]):
                 yield Session(RUNTIME, session, values.iso(row[1]), values.iso(row[2]))
 

@@ -9,6 +9,7 @@ transcript's ``prompt_tokens`` includes the cache. An ACU has no public rate; cr
 from __future__ import annotations
 
 from collections.abc import Iterator, Mapping
+from dataclasses import replace
 from pathlib import Path
 from typing import Any, Final
 
@@ -17,6 +18,7 @@ import orjson
 from collector import jsonl
 from collector.record import Record, Session
 from collector.runtimes import Batch, Facts, Source, SourceError, values
+from collector.runtimes.changes import AMONG, Changes
 from collector.runtimes.places import files, folder, leads_out, own, refuse_stray, stray
 from collector.sqlite_ro import Database, KnownIds, opened, picked, select, sidecars
 from shim.line import Tokens
@@ -38,6 +40,13 @@ NODE_PATHS: Final = (
     "$.metadata.metrics.cache_creation_tokens",
     "$.metadata.metrics.output_tokens",
 )
+NODES: Final = f"""SELECT session_id, node_id, created_at, {picked("chat_message", *NODE_PATHS)} FROM message_nodes
+    WHERE session_id {AMONG} AND {picked("chat_message", "$.role")} = 'assistant'"""  # noqa: S608
+SUMS: Final = ", ".join(f"total({picked('chat_message', path)})" for path in NODE_PATHS[4:])
+DIGEST: Final = (
+    f"SELECT session_id, count(*), total(rowid), total(length(chat_message)), {SUMS} FROM message_nodes GROUP BY 1"  # noqa: S608
+)
+FINAL_KEYS: Final = ("total_prompt_tokens", "total_completion_tokens", "total_cached_tokens")
 SESSION: Final = ("id", "model", "created_at", "last_activity_at", "hidden")
 
 FACTS: Final = Facts(
@@ -79,17 +88,20 @@ class Devin:
             yield _transcript(source.path)
             return
         with opened(source.path) as database:
-            yield from _store(database, source.path)
+            yield from _store(database, source.path, state or {})
 
 
 READER: Final = Devin()
 
 
-def _store(database: Database, path: Path) -> Iterator[Batch]:
+def _store(database: Database, path: Path, state: dict[str, Any]) -> Iterator[Batch]:
     columns = database.columns("sessions")
     if "id" not in columns or not {"session_id", "chat_message"} <= database.columns("message_nodes"):
         raise SourceError(path, "no sessions and messages in it (yet)")
     batch = Batch()
+    changes = Changes(state.get("sessions"))
+    changes.see(database.rows(select("sessions", SESSION, columns)))
+    changes.see(database.rows(DIGEST))
     sessions: dict[str, Session] = {}
     for row in database.rows(select("sessions", SESSION, columns)):
         session, model = values.reference(row[0]), values.model(row[1])
@@ -99,10 +111,8 @@ def _store(database: Database, path: Path) -> Iterator[Batch]:
             continue
         started, ended = values.seconds(row[2]), values.seconds(row[3])
         sessions[session] = Session(RUNTIME, session, started, ended, model, "log" if model else "none")
-    batch.sessions = list(sessions.values())
-    fields, role = picked("chat_message", *NODE_PATHS), picked("chat_message", "$.role")
-    sql = f"SELECT session_id, node_id, created_at, {fields} FROM message_nodes WHERE {role} = 'assistant'"  # noqa: S608
-    for owner, node, created, data in database.rows(sql):
+    batch.sessions = [session for session in sessions.values() if session.session_id in changes]
+    for owner, node, created, data in database.rows(NODES, (changes.sessions,)):
         if (listed := sessions.get(owner)) is None:
             continue
         record = _node(listed, node, created, orjson.loads(data))
@@ -111,8 +121,10 @@ def _store(database: Database, path: Path) -> Iterator[Batch]:
         else:
             batch.records.append(record)
         if len(batch.records) >= BATCH:
+            batch.state = state
             yield batch
             batch = Batch()
+    batch.state = {"sessions": changes.saved}
     yield batch
 
 
@@ -170,9 +182,20 @@ def _transcript(path: Path) -> Batch:
         record = _step(known, position, step) if step.get("source") == "agent" else None
         if record is not None:
             batch.records.append(record)
+    if not batch.records and (total := _final(known, values.mapping(data.get("final_metrics")))) is not None:
+        batch.records.append(total)
     model = batch.records[-1].model if batch.records else model
     batch.sessions.append(Session(RUNTIME, session, first, last, model, "log" if model else "none"))
     return batch
+
+
+def _final(session: Session, metrics: dict[str, Any]) -> Record | None:
+    """The transcript's own total, for one whose steps carry no numbers."""
+    prompt, output, read = (values.count(metrics.get(key)) for key in FINAL_KEYS)
+    fresh = values.fresh(prompt, read)
+    tokens = Tokens(input_tokens=fresh, cache_read_tokens=read, output_tokens=output)
+    record = _record(session, "final", session.ended_ts or session.started_ts or 0.0, session.model, tokens, None)
+    return None if record is None else replace(record, grain="session")
 
 
 def _step(session: Session, position: int, step: dict[str, Any]) -> Record | None:

@@ -19,6 +19,7 @@ from typing import Any, Final
 from collector import jsonl
 from collector.record import Record, Session
 from collector.runtimes import Batch, Facts, Source, SourceError, values
+from collector.runtimes.changes import AMONG, Changes, sums
 from collector.runtimes.local import is_local
 from collector.runtimes.places import folder, own, refuse_stray, stray
 from collector.sqlite_ro import Database, opened, picked, select, sidecars
@@ -177,7 +178,12 @@ class _Reading:
         columns = database.columns("sessions")
         if not {"id", "created_at"} <= columns:
             raise SourceError(source.path, "no sessions in it (yet)")
-        self._rows = {row.id: row for row in _sessions(database, columns)}
+        self._ledger_columns = database.columns("usage_ledger")
+        self._changes = Changes(state.get("sessions"))
+        self._changes.see(database.rows(select("sessions", SESSION, columns)))
+        if {"id", "session_id"} <= self._ledger_columns:
+            self._changes.see(database.rows(sums("usage_ledger", self._ledger_columns, *LEDGER[:1], *LEDGER[5:])))
+        self._rows = {row.id: row for row in _sessions(database, columns) if row.id in self._changes}
         self._calls: dict[str, _Counts] = {}
         self._carried: dict[str, _Counts] = {}
         self._models: dict[str, str | None] = {}
@@ -198,14 +204,15 @@ class _Reading:
             model = self._models.get(row.id) or (row.model if used else None)
             source = "log" if model else "none"
             batch.sessions.append(Session(RUNTIME, row.id, row.started, row.ended, model, source, row.parent))
-        batch.state = {"rests": sorted(self._rests)}
+        batch.state = {"rests": sorted(self._rests), "sessions": self._changes.saved}
         yield batch
 
     def _ledger(self, batch: Batch) -> Iterator[Record]:
-        columns = self._database.columns("usage_ledger")
+        columns = self._ledger_columns
         if not {"id", "session_id"} <= columns:
             return
-        for fields in self._database.rows(select("usage_ledger", LEDGER, columns, "ORDER BY id")):
+        wanted = select("usage_ledger", LEDGER, columns, f"WHERE session_id {AMONG} ORDER BY id")
+        for fields in self._database.rows(wanted, (self._changes.sessions,)):
             row, counts = self._rows.get(fields[1]), _Counts.of(fields[5:])
             if row is None or not counts.tokens.known:
                 batch.skipped["no_usage"] += 1

@@ -27,6 +27,7 @@ import orjson
 from collector import jsonl
 from collector.record import Record
 from collector.runtimes import Batch, Facts, Source, SourceError, values
+from collector.runtimes.changes import AMONG, Changes
 from collector.runtimes.opencode_calls import (
     MESSAGE_PATHS,
     ONE_MESSAGE_A_STEP,
@@ -63,6 +64,15 @@ SESSION_COLUMNS: Final = (
     "tokens_cache_write",
 )
 LISTED: Final = KnownIds("session", "id")
+ROLE: Final = picked("data", "$.role")
+FIELDS: Final = picked("data", *(f"$.{path}" for path in MESSAGE_PATHS))
+BEGAN: Final = picked("data", "$.time.created")
+# Messages of changed sessions, and those of other sessions that began with one of them: they may share its key.
+MESSAGES: Final = f"""SELECT id, session_id, {FIELDS} FROM message WHERE {ROLE} = 'assistant' AND (session_id {AMONG}
+    OR time_created IN (SELECT time_created FROM message WHERE session_id {AMONG})) ORDER BY {BEGAN}"""  # noqa: S608
+NUMBERS: Final = ("tokens.input", "tokens.output", "tokens.reasoning", "tokens.cache.read", "cost", "time.completed")
+SUMS: Final = ", ".join(f"total({picked('data', f'$.{path}')})" for path in NUMBERS)
+DIGEST: Final = f"SELECT session_id, count(*), total(rowid), total(length(data)), {SUMS} FROM message GROUP BY 1"  # noqa: S608
 CONFIGS: Final = ("opencode.json", "opencode.jsonc", "config.json")
 _COMMENT: Final = re.compile(rb'("(?:\\.|[^"\\])*")|//[^\n]*|/\*.*?\*/|,(?=\s*[}\]])', re.S)
 
@@ -126,6 +136,9 @@ class _Reading:
         if not columns or not database.columns("message"):
             raise SourceError(path, "no sessions and messages in it (yet)")
         self._has_parts = bool(database.columns("part"))
+        self._changes = Changes(state.get("sessions"))
+        self._changes.see(database.rows(select("session", SESSION_COLUMNS, columns)))
+        self._changes.see(database.rows(DIGEST))
         self._heads = {head.id: head for head in self._sessions(columns)}
         self._sums: dict[str, Usage] = {}
         self._last: dict[str, Message] = {}
@@ -142,10 +155,10 @@ class _Reading:
                 batch.state = self._state
                 yield batch
                 batch = Batch()
-        rests = [rest for head in self._heads.values() if (rest := self._rest(head)) is not None]
-        batch.records += rests
-        batch.sessions = [session_of(head, self._last.get(head.id)) for head in self._heads.values()]
-        batch.state = {"rests": sorted(self._rests)}
+        changed = [head for head in self._heads.values() if head.id in self._changes]
+        batch.records += [rest for head in changed if (rest := self._rest(head)) is not None]
+        batch.sessions = [session_of(head, self._last.get(head.id)) for head in changed]
+        batch.state = {"rests": sorted(self._rests), "sessions": self._changes.saved}
         yield batch
 
     def _sessions(self, columns: frozenset[str]) -> Iterator[Head]:
@@ -166,10 +179,8 @@ class _Reading:
 
     def _messages(self, skipped: Counter[str]) -> Iterator[Message]:
         """Assistant messages in the order of their start, so that copies of one call stand together."""
-        role, created = picked("data", "$.role"), picked("data", "$.time.created")
-        fields = picked("data", *(f"$.{path}" for path in MESSAGE_PATHS))
-        sql = f"SELECT id, session_id, {fields} FROM message WHERE {role} = 'assistant' ORDER BY {created}"  # noqa: S608
-        for identity, session, data in self._database.rows(sql):
+        changed = self._changes.sessions
+        for identity, session, data in self._database.rows(MESSAGES, (changed, changed)):
             message = message_of(identity, session, orjson.loads(data))
             if message is None or message.session not in self._heads:
                 skipped["bad_json"] += 1

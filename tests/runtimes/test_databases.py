@@ -10,7 +10,7 @@ import pytest
 
 from collector.honesty import CAVEATS
 from collector.runtimes import Facts
-from tests.runtimes.databases import RUNTIMES, STORES, build, expected, reader, snapshot
+from tests.runtimes.databases import RUNTIMES, STORES, build, change, expected, reader, snapshot
 from tests.runtimes.test_transcripts import FIELDS, epoch, same
 from tests.runtimes.transcripts import HERE, Read, dollars, total
 
@@ -91,6 +91,26 @@ def test_a_second_pass_with_or_without_its_state_changes_nothing(homes, runtime)
         found.take(reader(runtime), source)
     assert found.records == records
     assert found.sessions.keys() == sessions.keys()
+
+
+@pytest.mark.parametrize("runtime", ["opencode", "copilot", "goose", "devin"])
+def test_a_pass_over_a_database_gives_only_sessions_that_changed(homes, runtime, tmp_path):
+    home = Path(shutil.copytree(homes[runtime][0], tmp_path / "home"))
+    found = read(runtime, [home])
+    source = next(s for s in reader(runtime).sources(home, {}) if s.path.suffix == ".db")
+    batches = list(reader(runtime).read(source, found.states[source.path]))
+    assert not [batch for batch in batches if batch.records or batch.sessions]
+    table, column = {
+        "opencode": ("session", "time_updated"),
+        "copilot": ("sessions", "updated_at"),
+        "goose": ("sessions", "updated_at"),
+        "devin": ("sessions", "last_activity_at"),
+    }[runtime]
+    last = f"(SELECT max(rowid) FROM {table} WHERE rowid < 3)"
+    change(source.path, f"UPDATE {table} SET {column} = {column} || '1' WHERE rowid = {last}")
+    (batch,) = reader(runtime).read(source, found.states[source.path])
+    assert len(batch.sessions) == 1
+    assert {record.session_id for record in batch.records} <= {batch.sessions[0].session_id, "ses_paid01", "ses_fork01"}
 
 
 @pytest.mark.parametrize("runtime", RUNTIMES)

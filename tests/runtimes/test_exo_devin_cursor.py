@@ -152,6 +152,16 @@ def test_a_transcripts_prompt_includes_reads_and_writes(tmp_path):
         read_home(devin.READER, tmp_path)
 
 
+def test_a_transcript_whose_steps_have_no_numbers_counts_by_its_total(tmp_path):
+    path = tmp_path / ".local/share/devin/cli/transcripts/one.json"
+    path.parent.mkdir(parents=True)
+    final = {"total_prompt_tokens": 1000, "total_completion_tokens": 5, "total_cached_tokens": 600}
+    steps = [{"source": "agent", "timestamp": "2026-08-16T11:00:09Z"}]
+    path.write_text(json.dumps({"session_id": "one", "steps": steps, "final_metrics": final}))
+    (record,) = read_home(devin.READER, tmp_path).records.values()
+    assert (record.tokens.input_tokens, record.tokens.cache_read_tokens, record.grain) == (400, 600, "session")
+
+
 def test_credits_are_never_money(devins):
     assert all(record.vendor_pico is None for record in read_home(devin.READER, devins).records.values())
 
