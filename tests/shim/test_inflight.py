@@ -88,6 +88,23 @@ def test_recovered_lines_go_on_with_the_seq_of_the_boot_that_died(start):
     assert [line.id for line in alive.lines()] == [f"{dead.boot.name}-{n}" for n in (1, 2, 3, 4)]
 
 
+def test_a_recovered_file_is_gone(start):
+    dead = start()
+    dead.inflight.begin(*CALL)
+    dead.die()
+    alive = start()
+    alive.recover()
+    assert list(alive.folder.iterdir()) == [alive.inflight.path]
+
+
+def test_blocks_are_reserved_so_that_a_full_disk_cannot_fault_a_store(start):
+    one = start()
+    for _ in range(FIRST_SLOTS + 1):
+        one.inflight.begin(*CALL)
+    found = one.inflight.path.stat()
+    assert found.st_blocks * 512 >= found.st_size > 2 * FIRST_SLOTS * inflight_module.SLOT_SIZE
+
+
 def test_recovering_again_after_a_crash_in_between_adds_nothing(start):
     dead = start()
     dead.inflight.begin(*CALL)
