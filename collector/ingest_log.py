@@ -10,7 +10,7 @@ import time
 from collections import Counter
 from collections.abc import Callable, Sequence
 from pathlib import Path
-from typing import Final
+from typing import Final, NamedTuple
 
 from collector import tail
 from collector.ingest_report import IngestReport, Progress
@@ -133,7 +133,8 @@ class LogIngest:
                 return False
             step = Step(tx, self._reader, self._quotes, self._verdict, captured)
             step.take(block.lines)
-            faults = [*step.faults, *((offset, "too_long") for offset in block.overlong)]
+            faults = [(block.offset(place), reason) for place, reason in step.faults]
+            faults += [(offset, "too_long") for offset in block.overlong]
             step.report.quarantined.update(reason for _, reason in faults)
             tx.quarantine(head, str(file.path), faults, _now())
             _save_position(tx, file, head, Stamp(stamp.dev, stamp.ino, -1, 0), block.position)
@@ -169,6 +170,15 @@ def _now() -> int:
     return int(time.time() * 1000)
 
 
+class Form(NamedTuple):
+    """What lines of one form (``Call.form``) have in common: ``refused``: why they do not count, if they do not."""
+
+    refused: str | None
+    shape: int
+    sessions: dict[str, int]
+    concerned: bool
+
+
 class Step:
     """The lines of one block on their way into one transaction."""
 
@@ -185,78 +195,95 @@ class Step:
         self._quotes = quotes
         self._verdict = verdict
         self._captured = captured
-        self._shapes: dict[tuple[str | None, ...], int] = {}
+        self._settler = Settler(tx)
+        self._tally = Tally()
+        self._forms: dict[int, Form] = {}
+        self._boots: dict[str, tuple[int, Callable[[int], bool]]] = {}
+        self._sessions: dict[tuple[str, str], dict[str, int]] = {}
         self._worth: dict[Quote, tuple[int, int | None]] = {}
+        self._refused: Counter[tuple[str, str, str]] = Counter()
+        self._examples: dict[tuple[str, str, str], tuple[str, int]] = {}
         self.faults: list[tuple[int, str]] = []
         self.report = IngestReport()
 
-    def take(self, lines: Sequence[tuple[int, bytes]]) -> None:
+    def take(self, lines: Sequence[bytes]) -> None:
         """Decode lines, insert those that are new and count, and settle whose they are."""
-        new: list[tuple[int, Call]] = []
-        refused: Counter[tuple[str, str, str]] = Counter()
-        examples: dict[tuple[str, str, str], tuple[str, int]] = {}
-        for offset, data in lines:
+        read, rows = self._reader.read, []
+        for place, data in enumerate(lines):
             try:
-                call = self._reader.read(data)
+                call = read(data)
             except LineError as error:
-                self.faults.append((offset, error.reason))
+                self.faults.append((place, error.reason))
                 continue
-            number, reason = self._judge(call)
-            if number is not None and reason is None:
-                new.append((number, call))
-            else:
-                key = (reason or "duplicate_line", call.runtime, call.vm)
-                refused[key] += 1
-                examples.setdefault(key, (call.id, int(call.ts * 1000)))
-        for key, count in refused.items():
-            example, ts_ms = examples[key]
-            self._tx.refuse(*key, example, ts_ms, count)
-            self.report.refused[key[0]] += count
+            row = self._take(call)
+            if row is not None:
+                rows.append(row)
         self.report.lines += len(lines)
-        self.report.new_lines += len(new)
-        self._insert(new)
+        self.report.new_lines += len(rows)
+        self._tx.add_lines(rows, self._tally)
+        self._settler.settle()
+        for (reason, runtime, vm), count in self._refused.items():
+            self._tx.refuse(reason, runtime, vm, *self._examples[reason, runtime, vm], count)
+            self.report.refused[reason] += count
 
-    def _judge(self, call: Call) -> tuple[int | None, str | None]:
-        """The record id of a new line (``None`` if it was read before), and why it is refused if it is."""
+    def _take(self, call: Call) -> Row | None:
+        """The row of a line that is new and counts, else ``None`` and a refusal."""
+        form = self._forms.get(call.form) or self._form(call)
+        if form.refused == NOT_CAPTURED:
+            return self._refuse(call, NOT_CAPTURED)
+        base, note = self._boots.get(call.boot) or self._boot(call)
+        if not note(call.seq):
+            return self._refuse(call, "duplicate_line")
+        if form.refused is not None:
+            return self._refuse(call, form.refused)
+        return self._row(base + call.seq, call, form)
+
+    def _boot(self, call: Call) -> tuple[int, Callable[[int], bool]]:
+        found = self._boots[call.boot] = self._tx.boot(call.boot, call.vm)
+        return found
+
+    def _form(self, call: Call) -> Form:
         if self._captured and call.wire not in CAPTURED_WIRES:
-            return None, NOT_CAPTURED
-        number = self._tx.line_id(call.boot, call.seq, call.vm)
-        return (number, self._verdict(call.runtime)) if number is not None else (None, None)
+            refused: str | None = NOT_CAPTURED
+        else:
+            refused = self._verdict(call.runtime)
+        sessions = self._sessions.setdefault((call.vm, call.runtime), {})
+        shape = 0 if refused else self._tx.numbers.shape(_shape(call))
+        form = Form(refused, shape, sessions, self._settler.concerns(call.vm, call.runtime))
+        self._forms[call.form] = form
+        return form
 
-    def _insert(self, new: Sequence[tuple[int, Call]]) -> None:
-        settler, tally = Settler(self._tx), Tally()
-        rows = []
-        for number, call in new:
-            ts_ms = int(call.ts * 1000 + 0.5)
-            rows.append(self._row(number, call, ts_ms, tally))
-            if settler.concerns(call.vm, call.runtime):
-                side = side_of(number, ts_ms, call.duration_ms, None, call.model, call.tokens, call.response)
-                settler.line(call.vm, call.runtime, side)
-        self._tx.add(rows, tally)
-        settler.settle()
+    def _refuse(self, call: Call, reason: str) -> None:
+        key = (reason, call.runtime, call.vm)
+        self._refused[key] += 1
+        self._examples.setdefault(key, (call.id, int(call.ts * 1000)))
 
-    def _row(self, number: int, call: Call, ts_ms: int, tally: Tally) -> Row:
-        names = call.names
-        shape = self._shapes.get(names)
-        if shape is None:
-            shape = self._shapes[names] = self._tx.numbers.shape(_shape(call))
-        session = self._tx.numbers.session(call.vm, call.runtime, call.session)
-        day = self._tx.calendar.day(call.ts)
+    def _row(self, number: int, call: Call, form: Form) -> Row:
+        session = form.sessions.get(call.session)
+        if session is None:
+            session = self._tx.numbers.session(call.vm, call.runtime, call.session)
+            form.sessions[call.session] = session
+        ts = call.ts
+        ts_ms, day = int(ts * 1000 + 0.5), self._tx.calendar.day(ts)
         fresh, read, write = call.input_tokens, call.cache_read_tokens, call.cache_write_tokens
         hour, output, reasoning = call.cache_write_1h_tokens, call.output_tokens, call.reasoning_tokens
         known = (fresh and 1, read and 1, write and 1, hour and 1, output and 1, reasoning and 1)
         counts = (fresh or 0, read or 0, write or 0, hour or 0, output or 0, reasoning or 0)
         cost, quote = self._quotes.price(call, known, counts)
-        worth = self._worth.get(quote)
-        if worth is None:
-            numbers = self._tx.numbers
-            worth = self._worth[quote] = (numbers.kind(quote.kind), numbers.rates(quote.rates))
-        kind, rates = worth
-        tally.add((session, day, shape, kind, known), ts_ms, counts, cost)
+        kind, rates = self._worth.get(quote) or self._number(quote)
+        self._tally.add((session, day, form.shape, kind, known), ts_ms, counts, cost)
+        if form.concerned:
+            side = side_of(number, ts_ms, call.duration_ms, None, call.model, call.tokens, call.response)
+            self._settler.line(call.vm, call.runtime, side)
         return (
-            number, ts_ms, day, shape, kind, session, session, fresh, read, write, hour, output, reasoning, cost, rates,
-            None, call.http_status, call.stream, call.duration_ms, call.ttft_ms, call.response, None, 0,
+            number, ts_ms, day, form.shape, kind, session, fresh, read, write, hour, output, reasoning, cost, rates,
+            call.http_status, call.stream, call.duration_ms, call.ttft_ms, call.response,
         )  # fmt: skip
+
+    def _number(self, quote: Quote) -> tuple[int, int | None]:
+        numbers = self._tx.numbers
+        found = self._worth[quote] = (numbers.kind(quote.kind), numbers.rates(quote.rates))
+        return found
 
 
 def _shape(call: Call) -> Shape:

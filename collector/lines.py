@@ -27,7 +27,8 @@ Names = tuple[str | None, ...]
 class Call(msgspec.Struct, gc=False):
     """One validated usage line: ``shim.line.Line`` flat. ``ts`` in epoch seconds.
 
-    ``boot``, ``seq`` and ``names`` (the values of ``NAMES``) are ours: whatever a line says under these keys is dropped.
+    ``boot``, ``seq`` and ``form`` are ours, whatever a line says under these keys; ``form`` numbers the combination of
+    ``NAMES`` within one reader.
     """
 
     v: int
@@ -57,7 +58,7 @@ class Call(msgspec.Struct, gc=False):
     service_tier: str | None
     boot: str = ""
     seq: int = 0
-    names: Names = ()
+    form: int = 0
 
     @property
     def tokens(self) -> Tokens:
@@ -80,12 +81,14 @@ class LineReader:
     """Reads lines; remembers which names are valid. One per ingest, not shared by threads."""
 
     def __init__(self) -> None:
-        self._names: set[Names] = set()
+        self._forms: dict[Names, int] = {}
+        self._next_form = 1
         self._boots: set[str] = set()
+        self._sessions: set[str] = set()
 
     def read(self, data: bytes) -> Call:
-        """One line with its newline. Raises ``LineError`` with the reason for quarantine."""
-        if len(data) <= MAX_LINE:
+        """One line without its newline. Raises ``LineError`` with the reason for quarantine."""
+        if len(data) < MAX_LINE:
             try:
                 call = _decode(data)
             except (msgspec.MsgspecError, UnicodeDecodeError):
@@ -97,7 +100,7 @@ class LineReader:
     def _is_common(self, call: Call) -> bool:
         """Whether every name was seen before and the rest is as it must be; completes the call."""
         boot, _, seq = call.id.rpartition("-")
-        call.names = names = (
+        names = (
             call.vm,
             call.runtime,
             call.upstream,
@@ -110,26 +113,38 @@ class LineReader:
         )
         if (
             call.v != 1
-            or names not in self._names
+            or (form := self._forms.get(names)) is None
             or boot not in self._boots
             or not (seq.isdecimal() and seq.isascii())
-            or NAME.fullmatch(call.session) is None
+            or (call.session not in self._sessions and not self._is_session(call.session))
             or (call.response is not None and NAME.fullmatch(call.response) is None)
             or call.reported_cost_usd is not None
         ):
             return False
-        call.boot, call.seq = boot, int(seq)
+        call.boot, call.seq, call.form = boot, int(seq), form
         return call.seq <= MAX_SEQ
 
+    def _is_session(self, session: str) -> bool:
+        if NAME.fullmatch(session) is None:
+            return False
+        if len(self._sessions) >= MAX_REMEMBERED:
+            self._sessions.clear()
+        self._sessions.add(session)
+        return True
+
     def _careful(self, data: bytes) -> Call:
-        value = parse(data)
+        value = parse(data + b"\n")
         call = _from_line(from_object(value))
-        if all(value.get(name) == getattr(call, name) for name in NAMES):
-            if max(len(self._names), len(self._boots)) >= MAX_REMEMBERED:
-                self._names.clear()
-                self._boots.clear()
-            self._names.add(call.names)
-            self._boots.add(call.boot)
+        if max(len(self._forms), len(self._boots)) >= MAX_REMEMBERED:
+            self._forms.clear()
+            self._boots.clear()
+        names = tuple(getattr(call, name) for name in NAMES)
+        call.form = self._forms.get(names, 0)
+        if not call.form:
+            call.form, self._next_form = self._next_form, self._next_form + 1
+            if all(value.get(name) == own for name, own in zip(NAMES, names, strict=True)):
+                self._forms[names] = call.form
+        self._boots.add(call.boot)
         return call
 
 
@@ -143,13 +158,5 @@ def _from_line(line: Line) -> Call:
     if line.ts >= MAX_TS:
         raise LineError("field:ts")
     same = ("id", "ts", "session", "response", "duration_ms", "ttft_ms", "http_status", "stream", "reported_cost_usd")
-    names = tuple(getattr(line, name) for name in NAMES)
-    return Call(
-        v=1,
-        **{name: getattr(line, name) for name in same},
-        **counts,
-        **dict(zip(NAMES, names, strict=True)),
-        boot=line.boot,
-        seq=line.seq,
-        names=names,
-    )
+    kept = {name: getattr(line, name) for name in (*same, *NAMES)}
+    return Call(v=1, **kept, **counts, boot=line.boot, seq=line.seq)

@@ -8,7 +8,8 @@ the verdict is learned from the first of them. What is learned is used only if i
 from __future__ import annotations
 
 import sys
-from typing import Final, NamedTuple
+from dataclasses import dataclass, replace
+from typing import Final
 
 from collector.ledger import Kind
 from collector.lines import Call
@@ -25,7 +26,8 @@ Known = tuple[int | None, ...]
 Counts = tuple[int, int, int, int, int, int]
 
 
-class Quote(NamedTuple):
+@dataclass(frozen=True, slots=True, eq=False)
+class Quote:
     """A verdict for calls whose whole input is above ``low`` and not above ``high`` tokens.
 
     ``per_token``: pico-USD per token of input, cache read, cache write, 1-hour cache write, output and reasoning, and
@@ -59,7 +61,7 @@ class Quotes:
         whole = fresh + read + write
         if hour > write or reasoning > output or whole > MAX_PLAUSIBLE_TOKENS or output > MAX_PLAUSIBLE_TOKENS:
             return self._price(call)[0]
-        key = (call.names, int(call.ts) // EPOCH_SECONDS, known)
+        key = (call.form, int(call.ts) // EPOCH_SECONDS, known)
         for quote in self._quotes.get(key, ()):
             if quote.low < whole <= quote.high:
                 return (quote.fixed if quote.per_token is None else _cost(quote.per_token, counts)), quote
@@ -111,7 +113,8 @@ def _by_card(quote: Quote, card: Card, whole: int) -> Quote:
     rates = card.rates(whole)
     thresholds = [threshold for threshold, _ in card.steps[1:]]
     fresh, output = rates.input or 0, rates.output or 0
-    return quote._replace(
+    return replace(
+        quote,
         low=max((threshold for threshold in thresholds if threshold < whole), default=-1),
         high=min((threshold for threshold in thresholds if threshold >= whole), default=NO_LIMIT),
         per_token=(

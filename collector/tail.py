@@ -75,11 +75,19 @@ START: Final = Position()
 
 @dataclass(frozen=True, slots=True)
 class Block:
-    """Whole lines with their offsets, and where reading ended. ``overlong``: offsets of lines that were thrown away."""
+    """Whole lines without their newlines, and where reading ended. ``start``: offset of the first.
 
-    lines: list[tuple[int, bytes]]
+    ``overlong``: offsets of lines that were thrown away because they have no end.
+    """
+
+    lines: list[bytes]
+    start: int
     overlong: list[int]
     position: Position
+
+    def offset(self, place: int) -> int:
+        """Where the line at a place in ``lines`` begins."""
+        return self.start + sum(len(line) + 1 for line in self.lines[:place])
 
 
 class LogError(Exception):
@@ -173,17 +181,14 @@ class LogFile:
 
     def _block(self, data: bytes, position: Position) -> Block:
         start = data.find(b"\n") + 1 if position.skipping else 0
+        first = position.offset + start
         if position.skipping and not start:
-            return Block([], [], self._moved(position.offset, data, skipping=True))
+            return Block([], first, [], self._moved(position.offset, data, skipping=True))
         end = data.rfind(b"\n") + 1
         if end == start and len(data) - start > MAX_PENDING:
-            return Block([], [position.offset + start], self._moved(position.offset, data, skipping=True))
-        lines = []
-        offset = position.offset + start
-        for line in data[start:end].split(b"\n")[:-1]:
-            lines.append((offset, line + b"\n"))
-            offset += len(line) + 1
-        return Block(lines, [], self._moved(position.offset, data[:end], skipping=False))
+            return Block([], first, [first], self._moved(position.offset, data, skipping=True))
+        lines = data[start : end - 1].split(b"\n") if end > start else []
+        return Block(lines, first, [], self._moved(position.offset, data[:end], skipping=False))
 
     def _moved(self, offset: int, data: bytes, *, skipping: bool) -> Position:
         end = offset + len(data)

@@ -7,7 +7,7 @@ end in the same ledger. ``Transaction`` is handed out by ``SqliteLedger.transact
 from __future__ import annotations
 
 import sqlite3
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass
 from typing import Any, Final, NamedTuple
 
@@ -26,6 +26,10 @@ EXAMPLES: Final = 5
 MAX_BOOTS: Final = 5_000
 CHUNK: Final = 500
 INSERT_RECORD: Final = f"INSERT INTO record VALUES ({', '.join('?' * len(RECORD))})"
+# What a usage line fills; its session is at first its opaque reference.
+LINE: Final = tuple(name for name in RECORD if name not in ("ref", "acu", "ended", "withdrawn"))
+INSERT_LINE: Final = f"""INSERT INTO record ({", ".join(LINE)}, ref, withdrawn)
+    VALUES ({", ".join(f"?{place}" for place in range(1, len(LINE) + 1))}, ?{LINE.index("session") + 1}, 0)"""
 REPLACE_RECORD: Final = f"INSERT OR REPLACE INTO record VALUES ({', '.join('?' * len(RECORD))})"
 
 # One row of ``record`` in the order of its columns.
@@ -78,13 +82,13 @@ class SeenLines:
         self._stored.clear()
         self._touched.clear()
 
-    def add(self, boot: int, seq: int) -> bool:
-        """Note a line; ``False`` if it was read before."""
+    def of(self, boot: int) -> RangeSet:
+        """The lines of one boot, to be added to in this transaction."""
         known = self._sets.get(boot)
         if known is None:
             known = self._load(boot)
         self._touched.add(boot)
-        return known.add(seq)
+        return known
 
     def flush(self) -> None:
         """Write the runs that changed."""
@@ -120,10 +124,10 @@ class Transaction:
         self._seen = seen
         self._next_vendor: int | None = None
 
-    def line_id(self, boot: str, seq: int, vm: str) -> int | None:
-        """The record id of a line that is new, ``None`` if it was read before. From now on it was read."""
-        number = self.numbers.boot(boot, vm)
-        return number << SEQ_BITS | seq if self._seen.add(number, seq) else None
+    def boot(self, name: str, vm: str) -> tuple[int, Callable[[int], bool]]:
+        """A boot's base, to which ``seq`` is added for a record id, and what notes a line: ``False`` if it was read."""
+        number = self.numbers.boot(name, vm)
+        return number << SEQ_BITS, self._seen.of(number).add
 
     def vendor_id(self) -> int:
         """The id of a new record of a store."""
@@ -133,17 +137,22 @@ class Transaction:
         self._next_vendor += 1
         return self._next_vendor - 1
 
-    def add(self, rows: Sequence[Row], tally: Tally | None = None) -> None:
-        """Insert new records; ``tally`` has their sums already where they were counted while they were made."""
+    def add(self, rows: Sequence[Row]) -> None:
+        """Insert new records."""
         if not rows:
             return
         self.db.executemany(INSERT_RECORD, rows)
         touched = runs(row[0] for row in rows)
-        if tally is None:
-            self.rollups.add(touched)
-        else:
-            self.rollups.add_counted(tally.rows())
+        self.rollups.add(touched)
         self._journal(touched)
+
+    def add_lines(self, rows: Sequence[Row], tally: Tally) -> None:
+        """Insert records of usage lines (columns ``LINE``); ``tally`` has their sums."""
+        if not rows:
+            return
+        self.db.executemany(INSERT_LINE, rows)
+        self.rollups.add_counted(tally.rows())
+        self._journal(runs(row[0] for row in rows))
 
     def replace(self, rows: Sequence[Row]) -> None:
         """Put records in the place of those that have their ids."""
