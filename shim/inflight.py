@@ -74,16 +74,12 @@ class Inflight:
     def __init__(self, folder: Path | None, boot: Boot, counters: Counters) -> None:
         self._boot = boot
         self._counters = counters
+        self._folder = folder
         self._fd = -1
         self.path: Path | None = None
         self.trouble: str | None = None
         size = SLOTS_AT + FIRST_SLOTS * SLOT_SIZE
-        if folder is not None:
-            try:
-                self._create(folder, size)
-            except OSError as error:
-                self.trouble = errno.errorcode.get(error.errno or 0, "OSError")
-                self._forget_file()
+        self._try_file(size)
         # Private where there is no file: shared anonymous memory cannot be grown.
         flags = mmap.MAP_SHARED if self._fd >= 0 else mmap.MAP_PRIVATE | mmap.MAP_ANONYMOUS
         self._map = mmap.mmap(self._fd, size, flags=flags)
@@ -152,6 +148,19 @@ class Inflight:
         HEADER.pack_into(self._map, 0, MAGIC, len(name), name)
         COUNT.pack_into(self._map, ISSUED_AT, self._boot.issued)
 
+    def make_durable(self) -> bool:
+        """Move from plain memory to a file, where one was wanted and can be had by now; whether it did."""
+        if self._fd >= 0 or self._folder is None:
+            return False
+        self._try_file(len(self._map))
+        if self._fd < 0:
+            return False
+        file = mmap.mmap(self._fd, len(self._map))
+        file[:] = self._map[:]
+        self._map.close()
+        self._map = file
+        return True
+
     def post(self, board: bytes) -> None:
         """Show ``board`` to the other processes of the folder; what does not fit is not shown."""
         if len(board) <= SLOTS_AT - BOARD_AT - BOARD.size:
@@ -178,6 +187,17 @@ class Inflight:
         start = SLOTS_AT + slot * SLOT_SIZE
         self._map[start + SLOT.size : start + SLOT.size + len(payload)] = payload
         SLOT.pack_into(self._map, start, len(payload), state, seq)
+
+    def _try_file(self, size: int) -> None:
+        """Have a file, or say in ``trouble`` why not."""
+        if self._folder is None:
+            return
+        try:
+            self._create(self._folder, size)
+            self.trouble = None
+        except OSError as error:
+            self.trouble = errno.errorcode.get(error.errno or 0, "OSError")
+            self._forget_file()
 
     def _create(self, folder: Path, size: int) -> None:
         """Make the file under its lock: a start that looks for dead processes never sees it unlocked."""

@@ -60,10 +60,12 @@ class Metering:
         return recover(self._folder, self.sink, self.vm, self.counters, self.log)
 
     def tick(self) -> None:
-        """Retry waiting lines, notice a clock that was set, show the counters to the other workers."""
+        """Retry what could not be written, notice a clock that was set, show the counters to the other workers."""
         if self.boot.renew():
             self.inflight.name_boot()
             self.log.warning("boot_renewed", boot=self.boot.name)
+        if self.inflight.make_durable():
+            self.log.warning("inflight_durable_again", folder=str(self._folder))
         if self.sink is not None:
             self.sink.flush()
         if self.shared:

@@ -213,6 +213,21 @@ def test_without_a_usable_folder_slots_are_plain_memory(tmp_path: Path):
     one.close()
 
 
+def test_slots_become_durable_when_their_folder_can_be_had(start, tmp_path: Path):
+    (tmp_path / "inflight").write_text("a file where the folder should be")
+    one = start()
+    before, over = one.inflight.begin(*CALL), one.inflight.begin(*CALL)
+    assert not one.inflight.make_durable()
+    (tmp_path / "inflight").unlink()
+    assert one.inflight.make_durable()
+    assert (one.inflight.durable, one.inflight.trouble) == (True, None)
+    one.sink.append(LINE, over)
+    after = one.inflight.begin(*CALL)
+    one.die()
+    assert before != after
+    assert start().recover() == 2
+
+
 @pytest.mark.parametrize("garbage", [b"", b"vmuslot1", os.urandom(100_000)])
 def test_a_file_that_is_not_ours_is_put_aside(start, garbage: bytes):
     alive = start()
