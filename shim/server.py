@@ -34,6 +34,7 @@ from shim.relay import Call, Relay
 from shim.reload import Watched
 from shim.request import Request
 from shim.routes import NoRoute, Place, Routes
+from shim.session_store import open_store
 from shim.settings import Settings, read_secret
 from shim.tap import Meter, Tap
 from shim.upstream import Pool
@@ -63,7 +64,8 @@ class Shim:
         vm = identity.vm_name(named, settings.state) if settings.log is not None else ""
         self.metering = Metering(settings.log, settings.state, vm, self.log, shared=shared)
         self.counters = self.metering.counters
-        self.meter = Meter(self.metering, self._key, fingerprint=settings.fingerprint)
+        store = open_store(settings.state, self.log) if settings.log is not None else None
+        self.meter = Meter(self.metering, self._key, fingerprint=settings.fingerprint, store=store)
         self.routes = Routes(settings.upstreams, RUNTIMES, settings.runtime)
         self.allowlist: Watched[Allowlist] = Watched(
             "allowlist",

@@ -7,7 +7,8 @@ changed the head, the call joins the session in which one of its kept messages w
 the session that last spoke under the same system text. PicoClaw, which names no session, does all of this.
 
 Two conversations that begin with the same system text and the same first message cannot be told apart and count as one
-session. After a restart (and in another worker) a compacted conversation starts a new session, since maps are not kept.
+session. What is known of responses, heads and messages is shared by the workers and outlives a restart
+(``shim.session_store``); gaps, and who spoke last, are each worker's own.
 """
 
 from __future__ import annotations
@@ -15,6 +16,7 @@ from __future__ import annotations
 import hashlib
 import re
 import secrets
+import time
 from collections import OrderedDict
 from collections.abc import Iterable, Mapping
 from typing import Any, Final, Generic, TypeVar
@@ -23,6 +25,7 @@ import orjson
 
 from shim.conversation import Conversation, conversation, opening, pieces, quoted_messages
 from shim.identity import reference
+from shim.session_store import SessionStore
 
 GAP_SECONDS: Final = 30 * 60
 
@@ -116,16 +119,45 @@ class Recent(Generic[_Value]):
         return len(self._items)
 
 
+class Shared(Recent[str]):
+    """A map from hashes to sessions in front of the store, which is asked for what is not here and told what is new.
+
+    ``kind``: one byte that keeps the hashes of one map apart from those of another.
+    """
+
+    def __init__(self, size: int, store: SessionStore | None, kind: bytes) -> None:
+        super().__init__(size)
+        self._store = store
+        self._kind = kind
+
+    def get(self, key: bytes) -> str | None:
+        """The session under a 16-byte hash."""
+        session = super().get(key)
+        if session is None and self._store is not None:
+            session = self._store.get(self._kind + key[1:])
+            if session is not None:
+                super().put(key, session)
+        return session
+
+    def put(self, key: bytes, value: str) -> None:
+        """Set the session under a 16-byte hash."""
+        if self._store is not None and self._items.get(key) != value:
+            self._store.put(self._kind + key[1:], value, time.time())
+        super().put(key, value)
+
+
 class Sessions:
     """The sessions one shim process has seen. ``fingerprint``: whether conversations are known by their content."""
 
-    def __init__(self, key: bytes, fingerprint: bool = True, size: int = 8192) -> None:
+    def __init__(
+        self, key: bytes, fingerprint: bool = True, size: int = 8192, store: SessionStore | None = None
+    ) -> None:
         self._key = key
         self._fingerprint = fingerprint
         self._begun: Recent[hashlib.blake2b] = Recent(64)  # runtime -> digest that has taken key and runtime
-        self._answers: Recent[str] = Recent(size)  # response reference -> session
-        self._heads: Recent[str] = Recent(size)  # hash of a head -> session
-        self._messages: Recent[str] = Recent(4 * size)  # hash of a message -> session, "" where two sessions had it
+        self._answers = Shared(size, store, b"a")  # response reference -> session
+        self._heads = Shared(size, store, b"h")  # hash of a head -> session
+        self._messages = Shared(4 * size, store, b"m")  # hash of a message -> session, "" where two sessions had it
         self._spoke: Recent[tuple[str, float]] = Recent(size)  # hash of a system text -> last session, when
         self._gaps: Recent[tuple[str, float]] = Recent(1024)  # runtime and upstream -> session, when
 
@@ -154,7 +186,7 @@ class Sessions:
 
     def answered(self, session: str, response: str) -> None:
         """Remember that ``response`` (a reference of kind ``response``) was given in ``session``."""
-        self._answers.put(response, session)
+        self._answers.put(_short(response), session)
 
     def _in_body(self, runtime: str, body: Mapping[str, Any]) -> str | None:
         if NAMING.isdisjoint(body):
@@ -164,7 +196,7 @@ class Sessions:
         if value := _text(body.get(PREVIOUS_RESPONSE)):
             response = reference(self._key, "response", value)
             # An answer from before the last start: its id names the chain from here on.
-            return self._answers.get(response) or reference(self._key, "session", value)
+            return self._answers.get(_short(response)) or reference(self._key, "session", value)
         if value := _named(runtime, body, USER_FIELDS):
             return reference(self._key, "session", value)
         return None
@@ -230,6 +262,11 @@ class Sessions:
             last = (reference(self._key, "gap", secrets.token_hex(16)), now)
         self._gaps.put(place, (last[0], now))
         return last[0]
+
+
+def _short(response: str) -> bytes:
+    """The first 16 characters of a reference, 80 bits of it, as a key."""
+    return response.encode()[:16].ljust(16)
 
 
 def _in_headers(headers: Mapping[str, str]) -> str | None:

@@ -19,6 +19,7 @@ from shim.line import Line, model_or_none, tier_or_none
 from shim.metering import Metering
 from shim.routes import Place
 from shim.session import Sessions
+from shim.session_store import SessionStore
 from shim.wires import Exchange, Reader, Reading
 from shim.wires.table import open_reader, outcome_of
 
@@ -49,10 +50,10 @@ class Facts:
 class Meter:
     """What the taps of one process share. ``key``: the VM's key, ``sessions``: the sessions seen so far."""
 
-    def __init__(self, metering: Metering, key: bytes, *, fingerprint: bool) -> None:
+    def __init__(self, metering: Metering, key: bytes, *, fingerprint: bool, store: SessionStore | None = None) -> None:
         self.metering = metering
         self.key = key
-        self.sessions = Sessions(key, fingerprint)
+        self.sessions = Sessions(key, fingerprint, store=store)
         self.seen_responses: OrderedDict[str, None] = OrderedDict()
         self.background: OrderedDict[str, tuple[Line, int]] = OrderedDict()
         self._said: set[str] = set()
