@@ -48,6 +48,7 @@ class SessionStore:
                 fd = os.open(path, FLAGS, 0o600)
             if size != SIZE:
                 os.posix_fallocate(fd, 0, SIZE)  # no store may meet a full disk
+            fcntl.flock(fd, fcntl.LOCK_UN)  # the map keeps a descriptor of its own, and with it the lock
             self._map = mmap.mmap(fd, SIZE)
         finally:
             os.close(fd)
