@@ -14,8 +14,6 @@ from dataclasses import dataclass, field
 from datetime import date
 from typing import Final
 
-import orjson
-
 from collector.honesty import Counts
 from collector.ledger import Entry
 from collector.money import to_usd
@@ -135,10 +133,10 @@ def ours(entries: Iterable[Entry], day_of: Callable[[float], date]) -> Iterator[
 
 
 def made_at(entry: Entry) -> str | None:
-    """The provider (id of the price book) at which a record's call was made, ``None`` where that is not known."""
-    if entry.rates is not None:
-        provider = orjson.loads(entry.rates).get("provider")
-        return provider if isinstance(provider, str) else None
+    """The provider (id of the price book) that was asked, ``None`` where that is not known.
+
+    Not the one whose list gave the price: Cursor bills what it sells at OpenAI's list price.
+    """
     lists = provider_of(entry.runtime, None, entry.upstream, entry.model or "")
     return lists[0].provider if lists else None
 

@@ -140,21 +140,20 @@ def rows(entries: Iterable[Entry]) -> Iterator[FocusRow]:
 def parts(entry: Entry) -> Iterator[tuple[Sku, int, int | None]]:
     """A record cut by meter: (sku, quantity, pico-USD). The money of all parts is the record's cost."""
     found = list(_metered(entry, _card(entry.rates)) if entry.rates else _unmetered(entry))
-    yield from found or [(_sku(entry, _provider(entry), "unknown", None, None), 0, entry.cost_pico)]
+    yield from found or [(_sku(entry, "unknown"), 0, entry.cost_pico)]
 
 
 def _metered(entry: Entry, card: Card) -> Iterator[tuple[Sku, int, int | None]]:
     for meter, quantity, rate in card.meters(entry.tokens, entry.grain):
-        yield _sku(entry, card.provider, meter, rate, card), quantity, None if rate is None else quantity * rate
+        yield _sku(entry, meter, rate, card), quantity, None if rate is None else quantity * rate
 
 
 def _unmetered(entry: Entry) -> Iterator[tuple[Sku, int, int | None]]:
     """Money that is not made of unit prices stands in a row of its own, before the tokens."""
-    provider = _provider(entry)
     if entry.cost_pico is not None:
-        yield _sku(entry, provider, "charge", None, None), 0, entry.cost_pico
+        yield _sku(entry, "charge"), 0, entry.cost_pico
     for meter, quantity in disjoint(entry.tokens):
-        yield _sku(entry, provider, meter, None, None), quantity, None
+        yield _sku(entry, meter), quantity, None
 
 
 @lru_cache(maxsize=4096)
@@ -163,16 +162,17 @@ def _card(rates: str) -> Card:
 
 
 def _provider(entry: Entry) -> str:
+    """Who sells what was used; not always the one whose list gave the price."""
     lists = provider_of(entry.runtime, None, entry.upstream, entry.model or "")
     return lists[0].provider if lists else entry.upstream or "unknown"
 
 
-def _sku(entry: Entry, provider: str, meter: str, rate: int | None, card: Card | None) -> Sku:
+def _sku(entry: Entry, meter: str, rate: int | None = None, card: Card | None = None) -> Sku:
     kind = entry.kind
     return Sku(
         vm=entry.vm,
         runtime=entry.runtime,
-        provider=provider,
+        provider=_provider(entry),
         model=entry.model or "unknown",
         meter=meter,
         rate=rate,

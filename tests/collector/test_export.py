@@ -22,7 +22,7 @@ from collector.export import csv as csv_export
 from collector.export import focus, otlp, otlp_send
 from collector.export import parquet as parquet_export
 from collector.export.records import NAMES
-from collector.honesty import STATUSES
+from collector.honesty import BASES, STATUSES
 from collector.money import PICO, to_pico
 from collector.query import ALL_RECORDS
 from collector.rates import from_data
@@ -260,6 +260,7 @@ class TestOtlp:
         assert sum(point.bucket_counts) == point.count > 0
 
     def test_money_is_one_metric_per_basis(self):
+        assert set(otlp.COSTS) == set(BASES)
         receiver, _ = sent(ENTRIES)
         listed = sum(one.cost_pico for one in ENTRIES if one.kind.cost_basis == "list_price")
         assert receiver.total("usage.cost.list") == pytest.approx(listed / PICO, rel=1e-12)
@@ -329,6 +330,11 @@ class TestOtlp:
     def test_headers_of_the_environment(self):
         environ = {"OTEL_EXPORTER_OTLP_HEADERS": "Authorization=Bearer%20x, a=b=c"}
         assert otlp_send.headers(environ) == {"authorization": "Bearer x", "a": "b=c"}
+
+
+def test_the_seller_is_the_provider_and_not_the_maker_whose_list_gave_the_price():
+    made = entry(1, "cursor", model="GPT-5", runtime="cursor")
+    assert {(sku.provider, from_data(made.rates).provider) for sku, _, _ in focus.parts(made)} == {("cursor", "openai")}
 
 
 def test_a_record_of_a_store_has_no_upstream_and_still_a_provider():

@@ -262,7 +262,8 @@ class TestFiles:
     [
         ({"runtime": "picoclaw", "upstream": "openai"}, "openai"),
         ({"runtime": "codex"}, "openai"),
-        ({"runtime": "opencode", "rates": '{"provider":"anthropic"}'}, "anthropic"),
+        ({"runtime": "opencode", "source": "vendor", "upstream": "anthropic"}, "anthropic"),
+        ({"runtime": "cursor", "upstream": "cursor", "rates": '{"provider":"openai"}'}, "cursor"),
         ({"runtime": "picoclaw", "upstream": "my-gateway"}, None),
     ],
 )
