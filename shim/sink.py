@@ -33,6 +33,7 @@ SPOOL_LINES: Final = 10_000
 SPOOL_BYTES: Final = 8 * 2**20
 # A flush writes at most this many lines at a time (well under a millisecond), so that calls go on.
 FLUSH_LINES: Final = 200
+QUIET_SECONDS: Final = 60.0
 FLAGS: Final = os.O_RDWR | os.O_APPEND | os.O_CLOEXEC | os.O_NONBLOCK | os.O_NOCTTY
 
 
@@ -68,6 +69,8 @@ class Sink:
         self._rest = b""  # what a short write left out of the line at the spool's head
         self.trouble: str | None = None
         self._trouble_since = 0.0
+        self._trouble_said = False
+        self._quiet_until = 0.0
 
     @property
     def waiting(self) -> int:
@@ -181,18 +184,25 @@ class Sink:
             self._log.error("line_dropped", reason=reason)
 
     def _failed(self, code: int) -> None:
+        """Count a failed write; say the trouble once, and a disk that is full now and then once a minute."""
         error = errno.errorcode.get(code, str(code))
         self._counters.log_errors.add(error)
+        now = time.monotonic()
         if self.trouble is None:
-            self._trouble_since = time.monotonic()
-        if self.trouble != error:
-            self.trouble = error
+            self._trouble_since = now
+        if self.trouble == error:
+            return
+        self.trouble = error
+        self._trouble_said = now >= self._quiet_until
+        if self._trouble_said:
+            self._quiet_until = now + QUIET_SECONDS
             self._log.warning("log_write_failed", path=self._path, error=error)
 
     def _recovered(self) -> None:
-        seconds = round(time.monotonic() - self._trouble_since, 1)
-        self._log.warning("log_write_recovered", path=self._path, seconds=seconds, waiting=len(self._spool))
         self.trouble = None
+        if self._trouble_said:
+            seconds = round(time.monotonic() - self._trouble_since, 1)
+            self._log.warning("log_write_recovered", path=self._path, seconds=seconds, waiting=len(self._spool))
 
     def _close_file(self) -> None:
         if self._fd >= 0:

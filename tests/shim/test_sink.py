@@ -116,6 +116,16 @@ def test_trouble_is_said_once_and_its_end_too(bench: Bench):
     assert bench.sink.trouble is None
 
 
+def test_a_disk_that_is_full_now_and_then_is_not_said_each_time(bench: Bench):
+    for _ in range(50):
+        bench.disk.error = errno.ENOSPC
+        bench.append()
+        bench.disk.error = 0
+        bench.append()
+    assert bench.events.said == ["log_write_failed", "log_write_recovered"]
+    assert bench.counters.log_errors == {("ENOSPC",): 50}
+
+
 def test_a_missing_folder_that_cannot_be_made_keeps_lines_waiting(bench: Bench, tmp_path: Path):
     (tmp_path / "log").write_text("a file where the folder should be")
     bench.append(3)
