@@ -140,6 +140,7 @@ class MessageBody:
         at = 0
         while self._unread and at < len(block):
             end = block.find(self._gap, at)
+            end = len(block) if end < 0 else end  # of three blank lines one is left over
             document = self._read(block[at:end])
             at = end + len(self._gap)
             if document is not NOTHING:

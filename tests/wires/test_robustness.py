@@ -210,6 +210,15 @@ def test_reading_goes_on_behind_an_event_past_the_bound() -> None:
     assert reader.finish(complete=True).usage == "reported"
 
 
+@pytest.mark.parametrize("blank", [b"\n", b"\n\n\n", b"\n" * 6, b"\n" * 7])
+def test_any_number_of_blank_lines_may_end_a_read(blank: bytes) -> None:
+    reader = open_reader("openai-chat", Exchange(200, "text/event-stream"))
+    for data in (b"data: ping" + blank, b"data: ping\n\n" + blank, b'data: {"choices": []}\n\n' + blank):
+        reader.feed(data)
+    reader.feed(b'data: {"usage": {"prompt_tokens": 1, "completion_tokens": 2}}\n\n' + blank)
+    assert reader.finish(complete=True).tokens.output_tokens == 2
+
+
 def test_end_of_a_long_stream_is_read_from_its_last_bytes() -> None:
     """A finish reason quoted far from the end does not end a stream; the one at its end does."""
     chunk = b'data: {"id": "c", "model": "m", "choices": [{"delta": {"content": "x"}}], "usage": null}\n\n'
