@@ -19,18 +19,19 @@ from collections.abc import Iterator, Mapping
 from pathlib import Path
 from typing import Any, Final
 
+import orjson
+
 from collector.jsonl import LineFile, first_lines, lines_with, parse
 from collector.record import Record, Session
 from collector.runtimes import Batch, Facts, Source, SourceError, claude_cost, claude_lines, claude_totals, places
-from collector.runtimes.claude_lines import Call
+from collector.runtimes.claude_lines import LINE_FIELDS, Call, Line
 from collector.runtimes.lineage import Lineage
-from collector.runtimes.values import iso, latest, mapping, reference, usd
+from collector.runtimes.values import iso, latest, mapping, reference
 from collector.runtimes.values import model as model_name
 
 RUNTIME: Final = "claude_code"
-SYNTHETIC: Final = "<synthetic>"
 AGENT: Final = "agent-"
-MAX_GROWN: Final = 1 << 39
+USAGE: Final = b'"usage":'
 CALLS_PER_BATCH: Final = 20_000
 
 
@@ -101,7 +102,7 @@ class _Reading:
         self.parent: str | None = state.get("parent")
         self.settled: int = state.get("settled", 0)
         self.priced_to: float | None = state.get("priced_to")
-        self.calls: dict[str, Call] = {}
+        self.best: dict[str, Line] = {}
         self.skipped: Counter[str] = Counter()
         self.flushed = False
         self.reopened = False
@@ -109,9 +110,10 @@ class _Reading:
     def batches(self) -> Iterator[Batch]:
         for path in (self.source.path, *self.source.parts):
             yield from self._file(path)
-        if self._must_settle():
-            yield from self._settle()
-        yield self._batch(self.calls, ())
+        calls = self._finished()
+        if self.reopened and self.owner is not None:
+            yield from self._settle(calls)
+        yield self._batch(calls, ())
 
     def _file(self, path: Path) -> Iterator[Batch]:
         file = LineFile(path, self.files.get(str(path)))
@@ -121,12 +123,11 @@ class _Reading:
                 if main:
                     self._times(block)
                     self._costs(block)
-                self._take(block)
+                self.take(block)
                 self.files[str(path)] = file.position
-                if len(self.calls) >= CALLS_PER_BATCH:
+                if len(self.best) >= CALLS_PER_BATCH:
                     self.flushed = True
-                    yield self._batch(self.calls, ())
-                    self.calls = {}
+                    yield self._batch(self._finished(), ())
         except SourceError:
             # A sub-agent's file may be reaped at any time; its calls stay counted.
             if main:
@@ -134,49 +135,38 @@ class _Reading:
             self.skipped["vanished"] += 1
         self.skipped += file.skipped
 
-    def _take(self, block: bytes) -> None:
-        """Keep the best line of each message. This runs a million times: what can wait is left to ``_keep``."""
-        calls, skipped = self.calls, self.skipped
-        for line in lines_with(block, b'"usage"'):
-            entry = parse(line)
-            if entry is None:
-                skipped["bad_json"] += 1
+    def take(self, block: bytes) -> None:
+        """Keep the best line of each message. This runs a million times: all that can wait is left to ``_finished``."""
+        best = self.best
+        for line in lines_with(block, USAGE):
+            try:
+                entry = orjson.loads(line)
+                if entry["type"] != "assistant":
+                    continue
+                message = entry["message"]
+                usage, identity = message["usage"], message.get("id") or entry["uuid"]
+                # At equal output the main chain's own line comes before a sidechain's replay of it.
+                grown = (usage["output_tokens"] << 1) | (entry.get("isSidechain") is not True)
+                known = best.get(identity)
+            except (KeyError, TypeError, AttributeError, orjson.JSONDecodeError):
+                self.skipped["no_usage"] += 1
                 continue
-            if entry.get("type") != "assistant":
-                continue
-            message = entry.get("message")
-            if not isinstance(message, dict) or not isinstance(usage := message.get("usage"), dict):
-                skipped["no_usage"] += 1
-                continue
-            output = usage.get("output_tokens")
-            # At equal output the main chain's own line comes before a sidechain's replay of it.
-            grown = (output << 1 if type(output) is int else 0) | (entry.get("isSidechain") is not True)
-            identity = message.get("id")
-            known = calls.get(identity) if type(identity) is str else None
-            if known is None or grown > known.grown:
-                self._keep(entry, message, usage, grown)
+            if known is None or grown > known[0]:
+                best[identity] = (grown, usage, message.get("id"), message.get("model"), *map(entry.get, LINE_FIELDS))
 
-    def _keep(self, entry: dict[str, Any], message: dict[str, Any], usage: dict[str, Any], grown: int) -> None:
-        named, when = message.get("model"), iso(entry.get("timestamp"))
-        response = reference(message.get("id"))
-        key = response or reference(entry.get("uuid"))
-        if named == SYNTHETIC:
-            self.skipped["synthetic"] += 1
-        elif when is None or key is None or not 0 <= grown < MAX_GROWN:
-            self.skipped["no_time_or_id"] += 1
-        else:
-            pico = usd(entry["costUSD"]) or None if "costUSD" in entry else None
-            self.calls[key] = Call(grown, self._writer(entry), when, named, usage, pico, response)
-            if self.priced_to is not None and when <= self.priced_to:
-                self.reopened = True
-
-    def _writer(self, entry: dict[str, Any]) -> str:
-        """The session that wrote a line: a copy that names its origin is the origin's."""
-        origin = entry.get("forkedFrom")
-        session = (origin if isinstance(origin, dict) else entry).get("sessionId")
-        if session == self.session:
-            return self.session
-        return reference(session) or self.session
+    def _finished(self) -> dict[str, Call]:
+        """The lines that were kept, checked, as calls by their keys."""
+        calls: dict[str, Call] = {}
+        for identity, line in self.best.items():
+            call = claude_lines.call(line, self.session)
+            if isinstance(call, str):
+                self.skipped[call] += 1
+            elif (key := reference(identity)) is not None:
+                calls[key] = call
+                if self.priced_to is not None and call.ts <= self.priced_to:
+                    self.reopened = True
+        self.best = {}
+        return calls
 
     def _times(self, block: bytes) -> None:
         if self.owner is None:
@@ -209,18 +199,10 @@ class _Reading:
         for _ in lines_with(block, claude_totals.NEEDLE):
             self.reopened = True
 
-    def _must_settle(self) -> bool:
-        return self.reopened and self.owner is not None
-
-    def _settle(self) -> Iterator[Batch]:
+    def _settle(self, calls: dict[str, Call]) -> Iterator[Batch]:
         """Price the session by its last ``cost-state``; what was given out before is replaced."""
-        calls = self.calls
         if self.flushed or not self.fresh:
-            whole = _Reading(self.reader, self.source, {"owner": self.owner})
-            whole.calls = calls = {}
-            for path in (self.source.path, *self.source.parts):
-                _collect(whole, path)
-            calls = whole.calls
+            calls = _whole(self.reader, self.source, self.owner)
         start = self.owner or 0.0
         own = [call for call in calls.values() if call.session == self.session and call.ts >= start]
         copied = [call for call in calls.values() if call.session != self.session or call.ts < start]
@@ -231,7 +213,6 @@ class _Reading:
         self.priced_to = total.ts
         extra = claude_cost.settle(own, total)
         yield self._batch(calls, tuple(self._surplus(total, part) for part in extra))
-        self.calls = {}
 
     def _surplus(self, total: claude_totals.Total, part: claude_cost.Surplus) -> Record:
         return Record(
@@ -286,12 +267,16 @@ class _Reading:
         )
 
 
-def _collect(reading: _Reading, path: Path) -> None:
-    try:
-        for block in LineFile(path).blocks():
-            reading._take(block)
-    except SourceError:
-        return
+def _whole(reader: ClaudeCode, source: Source, owner: float | None) -> dict[str, Call]:
+    """Every call of a session, read from the start of its files."""
+    reading = _Reading(reader, source, {"owner": owner})
+    for path in (source.path, *source.parts):
+        try:
+            for block in LineFile(path).blocks():
+                reading.take(block)
+        except SourceError:
+            continue
+    return reading._finished()
 
 
 def _session_of(path: Path) -> str:

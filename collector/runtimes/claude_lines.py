@@ -10,7 +10,7 @@ from typing import Any, Final
 
 from collector.jsonl import LineFile, first_lines, lines_with, parse
 from collector.runtimes.lineage import Head, Mark
-from collector.runtimes.values import count, iso
+from collector.runtimes.values import count, iso, reference, usd
 from collector.runtimes.values import model as model_name
 from shim.line import Tokens, tier_or_none
 
@@ -18,22 +18,25 @@ HEAD_BYTES: Final = 64 << 10
 FIRST_UUID: Final = re.compile(rb'[,{]\s*"uuid":\s?"([^"\\]{1,80})"')
 
 
+# What is kept of a line until it is known to be the best of its message: order, usage, message id, model, then
+# LINE_FIELDS of the entry. A plain tuple, because a million of them are made.
+Line = tuple[int, dict[str, Any], Any, Any, Any, Any, Any, Any]
+LINE_FIELDS: Final = ("timestamp", "sessionId", "forkedFrom", "costUSD")
+SYNTHETIC: Final = "<synthetic>"
+MAX_GROWN: Final = 1 << 39
+
+
 @dataclass(slots=True)
 class Call:
-    """The best line of one API message so far. ``grown`` orders the lines of a message; ``pico`` is what it cost."""
+    """One API message by its best line. ``grown`` orders the lines of a message; ``pico`` is what it cost."""
 
     grown: int
     session: str
     ts: float
-    named: object
+    model: str | None
     usage: dict[str, Any]
     pico: int | None
     response_id: str | None
-
-    @property
-    def model(self) -> str | None:
-        """The model that the line names."""
-        return model_name(self.named)
 
     @property
     def tokens(self) -> Tokens:
@@ -44,6 +47,23 @@ class Call:
     def tier(self) -> str | None:
         """The served tier; Anthropic's fast mode counts as one."""
         return "fast" if self.usage.get("speed") == "fast" else tier_or_none(self.usage.get("service_tier"))
+
+
+def call(line: Line, session: str) -> Call | str:
+    """The call that a line tells of, or a word why it tells of none; ``session`` wrote it unless it says otherwise."""
+    grown, usage, identity, named, stamp, writer, origin, cost = line
+    if named == SYNTHETIC:
+        return "synthetic"
+    when = iso(stamp)
+    if when is None or not 0 <= grown < MAX_GROWN:
+        return "no_time"
+    if isinstance(origin, dict):
+        # A copy that names where it came from is that session's line.
+        writer = origin.get("sessionId")
+    if writer != session:
+        session = reference(writer) or session
+    pico = None if cost is None else usd(cost) or None
+    return Call(grown, session, when, model_name(named), usage, pico, reference(identity))
 
 
 def _tokens(usage: dict[str, Any]) -> Tokens:
