@@ -48,14 +48,12 @@ class LogIngest:
 
     def read(self, log: Path, report: IngestReport, progress: Progress, *, captured: bool = False) -> None:
         """Read what is new in a log and its rotated siblings. ``captured``: agents' users wrote the lines here."""
-        held = self._held.pop(log, None)
-        if held is not None:
-            self._file(held, report, progress, captured)
-            held.close()
+        if (held := self._held.pop(log, None)) is not None:
+            self._take(held, report, progress, captured)
         known = self._stamps()
         for path in tail.family(log):
             found = tail.stamp(path)
-            if found is None or (found in known and known[found] == str(path)):
+            if found is None or known.get(found) == str(path):
                 report.unchanged += 1
                 continue
             try:
@@ -63,10 +61,18 @@ class LogIngest:
             except LogError as error:
                 self._failed(path, found, str(error), report)
                 continue
+            self._take(file, report, progress, captured, hold_as=log if self._hold and path == log else None)
+
+    def _take(
+        self, file: LogFile, report: IngestReport, progress: Progress, captured: bool, hold_as: Path | None = None
+    ) -> None:
+        """Read a file to its end; close it then, unless it is to be held for the next pass."""
+        try:
             self._file(file, report, progress, captured)
-            if self._hold and path == log:
-                self._held[log] = file
-            else:
+            if hold_as is not None:
+                self._held[hold_as] = file
+        finally:
+            if self._held.get(hold_as or file.path) is not file:
                 file.close()
 
     def close(self) -> None:
