@@ -3,16 +3,18 @@
 from __future__ import annotations
 
 import json
+from pathlib import Path
 from typing import Any
 
 import httpx
 import pytest
 
-from tests.e2e.programs import Shim
+from tests.e2e.programs import Shim, running_shim
 from tests.fake_upstream import FakeUpstream, whole
 from tests.shim.raw import eventually
 
 Message = dict[str, Any]
+ANSWER = b'{"id":"c","model":"gpt-5","usage":{"prompt_tokens":1,"completion_tokens":1}}'
 
 
 def picoclaw_system(chat: str, minute: int, summary: str = "") -> Message:
@@ -42,7 +44,7 @@ class Client:
 
 @pytest.fixture
 def client(shim: Shim, provider: FakeUpstream) -> Client:
-    provider.answers(whole(b'{"id":"c","model":"gpt-5","usage":{"prompt_tokens":1,"completion_tokens":1}}'))
+    provider.answers(whole(ANSWER))
     return Client(shim)
 
 
@@ -63,6 +65,18 @@ def test_two_interleaved_picoclaw_chats_stay_two_over_compactions(client: Client
                 del history[:-3]
     assert [len(found) for found in sessions.values()] == [1, 1]
     assert sessions["A"] != sessions["B"]
+
+
+@pytest.mark.parametrize("workers", ["1", "2"])
+def test_a_compacted_chat_stays_one_over_a_restart(tmp_path: Path, upstream: FakeUpstream, workers: str) -> None:
+    upstream.answers(whole(ANSWER))
+    history = [{"role": "user", "content": f"question {number}"} for number in range(4)]
+    found = set()
+    for system, kept in ((picoclaw_system("A", 1), history[:3]), (picoclaw_system("A", 2, "A summary"), history[2:])):
+        with running_shim(tmp_path, {"OPENAI": upstream.url}, VM_USAGE_WORKERS=workers) as shim:
+            found.add(Client(shim).chat(system, *kept))
+            shim.stop()
+    assert len(found) == 1
 
 
 def test_a_growing_history_is_one_session(client: Client) -> None:
