@@ -85,10 +85,11 @@ class UpstreamConnection(asyncio.Protocol):
         self.receiver = None
         if self.transport is None:
             return
+        if self.fresh and self.upstream.scheme == "https":
+            self._pool.remember_session(self.transport)
         if reusable and not self.transport.is_closing() and self.transport.get_write_buffer_size() == 0:
             self._pool.give(self)
         else:
-            self._pool.remember_session(self.transport)
             self.transport.abort()
 
 
@@ -147,12 +148,11 @@ class Pool:
                 self._close(idle.popleft())
 
     def remember_session(self, transport: asyncio.Transport) -> None:
-        """Keep the TLS session of a connection that has been used."""
+        """Keep the TLS session of a connection that has carried its first call: by then its tickets have come."""
         tls = transport.get_extra_info("ssl_object")
         if isinstance(tls, ssl.SSLObject):
             self._dialer.tls.keep(tls)
 
     def _close(self, connection: UpstreamConnection) -> None:
         if connection.transport is not None:
-            self.remember_session(connection.transport)
             connection.transport.close()

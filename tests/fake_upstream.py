@@ -27,6 +27,7 @@ class Got:
     body: bytes
     connection: int
     hung_up: bool = False
+    resumed: bool = False  # its TLS session
 
     @property
     def target(self) -> str:
@@ -124,6 +125,8 @@ class FakeUpstream:
     async def _one(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter, number: int) -> bool:
         head = await reader.readuntil(b"\r\n\r\n")
         got = Got(head, b"", number)
+        tls = writer.get_extra_info("ssl_object")
+        got.resumed = tls is not None and tls.session_reused
         if self.read_bodies:
             got.body = await _body(reader, head)
         self.got.append(got)
