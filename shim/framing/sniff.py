@@ -54,7 +54,7 @@ def framing(content_type: str, head: bytes, *, last: bool) -> str | None:
     if head[:1] == b"[":
         return ARRAY
     if len(head) < ENOUGH and not last:
-        return None if said != SSE else SSE
+        return None
     if len(head) >= ENOUGH and sizes(head)[0]:
         return FRAMES
     if SSE_FIELD.match(head):
