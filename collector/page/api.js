@@ -7,7 +7,7 @@ const TOKEN = "vm-usage-token";
 export class TokenNeeded extends Error {}
 export const useToken = (token) => sessionStorage.setItem(TOKEN, token);
 
-/** The answer of one endpoint and whether it is new since the last time. Throws an Error that says what to do. */
+/** The answer of one endpoint: the same object as long as it is unchanged. Throws an Error that says what to do. */
 export async function get(path, parameters = {}) {
   const query = new URLSearchParams(Object.entries(parameters).filter(([, value]) => value));
   const url = `/api/local/${path}${query.size ? "?" + query : ""}`;
@@ -18,13 +18,13 @@ export async function get(path, parameters = {}) {
   } catch {
     throw new Error("The collector does not answer. Look at it with: systemctl status usage-collector");
   }
-  if (answer.status === 304) return { ...known.body, changed: false };
+  if (answer.status === 304) return known.body;
   if (answer.status === 401) throw new TokenNeeded("This API needs its token.");
   const body = await answer.json().catch(() => ({}));
   if (!answer.ok) throw new Error(body.error?.message ?? body.error ?? `The collector answered ${answer.status} for ${path}.`);
   kept.set(url, { etag: answer.headers.get("ETag"), body });
   if (kept.size > 200) kept.delete(kept.keys().next().value);
-  return { ...body, changed: true };
+  return body;
 }
 
 function headers(known) {

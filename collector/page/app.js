@@ -26,7 +26,7 @@ const tables = {
   models: new Table($("models"), [text("model", "model"), ...sums], { caption: "By model", empty: "No calls in this window." }),
   runtimes: new Table(
     $("runtimes"),
-    [text("runtime", "runtime"), { title: "counted from", key: "source", show: (row) => SOURCES[row.source] ?? "both" }, ...sums],
+    [text("runtime", "runtime"), { title: "counted from", key: "source", show: (row) => SOURCES[row.source] ?? "usage lines; lists sessions" }, ...sums],
     { caption: "By runtime", empty: "No calls in this window." },
   ),
   vms: new Table($("vms"), [text("VM", "vm"), when("last seen", "last_seen"), { title: "missing lines", key: "missing_lines", number: true, show: (row) => number(row.missing_lines) }, ...sums], {
@@ -56,6 +56,7 @@ const tables = {
 };
 const SOURCES = { log: "usage lines", vendor: "its own record" };
 const chart = new Chart($("chart"));
+const shown = {};
 const pages = { cursors: [null], at: 0 };
 
 function sessionName(row) {
@@ -89,7 +90,15 @@ function recall() {
   }
 }
 
+/** Whether a part of the page must be drawn anew: its rows or what is asked of them changed. */
+function stale(part, ...inputs) {
+  const same = shown[part]?.every((input, index) => input === inputs[index]);
+  shown[part] = inputs;
+  return !same;
+}
+
 function fillCards(rows) {
+  if (!stale("cards", rows)) return;
   const byWindow = new Map(rows.map((row) => [row.window, row]));
   $("summary").replaceChildren(
     ...CARDS.filter(([name]) => byWindow.has(name)).map(([name, title]) => {
@@ -109,6 +118,7 @@ function fillCards(rows) {
 }
 
 function fillChart(rows, chosen) {
+  if (!stale("chart", rows, chosen.by, chosen.measure)) return;
   const measure = chosen.by === "class" ? "tokens" : chosen.measure;
   const data = stack(rows, chosen.by, measure);
   const open = data.complete.filter((whole) => !whole).length;
@@ -186,16 +196,15 @@ async function refresh() {
     $("scope").textContent = fleet ? plural(vms.rows.length, "VM", "VMs") : (vms.rows[0]?.vm ?? "");
     const nothing = !everyRuntime.rows.length;
     $("empty").hidden = !nothing;
-    if (summary.changed) fillCards(summary.rows);
-    if (days.changed || chosen.by !== fillChart.by || chosen.measure !== fillChart.measure) fillChart(days.rows, chosen);
-    [fillChart.by, fillChart.measure] = [chosen.by, chosen.measure];
-    if (models.changed) tables.models.fill(models.rows);
-    if (runtimes.changed) tables.runtimes.fill(runtimes.rows);
-    if (vms.changed) tables.vms.fill(vms.rows);
-    if (refused.changed) tables.refused.fill(refused.rows);
-    if (gaps.changed) tables.gaps.fill(gaps.rows);
-    if (sources.changed) tables.sources.fill(sources.rows);
-    if (sessions.changed) fillSessions(sessions);
+    fillCards(summary.rows);
+    fillChart(days.rows, chosen);
+    tables.models.fill(models.rows);
+    tables.runtimes.fill(runtimes.rows);
+    tables.vms.fill(vms.rows);
+    tables.refused.fill(refused.rows);
+    tables.gaps.fill(gaps.rows);
+    tables.sources.fill(sources.rows);
+    fillSessions(sessions);
     $("freshness").textContent = `Updated ${new Date().toLocaleTimeString()}`;
   } catch (error) {
     fail(error);

@@ -60,6 +60,7 @@ export function explainBadges(box) {
     shown = null;
     box.hidden = true;
   };
+  new MutationObserver(() => shown && !shown.isConnected && hide()).observe(document.body, { childList: true, subtree: true });
   const over = (event) => event.target.closest?.(".badge");
   document.addEventListener("pointerover", (event) => (over(event) ? show(over(event)) : event.target.closest?.("#why") || hide()));
   document.addEventListener("focusin", (event) => (over(event) ? show(over(event)) : hide()));

@@ -11,13 +11,20 @@ export class Table {
     this.empty = empty;
     this.sortable = sortable;
     this.headed = headed;
-    this.rows = [];
+    this.rows = null;
     this.order = null;
+    this.waiting = false;
+    place.addEventListener("focusout", (event) => {
+      if (this.waiting && !place.contains(event.relatedTarget)) this.draw();
+    });
   }
 
+  /** Show these rows; a table that somebody is in with the keyboard waits until they leave it. */
   fill(rows) {
+    if (rows === this.rows) return;
     this.rows = rows;
-    this.draw();
+    this.waiting = this.place.contains(document.activeElement) && this.place !== document.activeElement;
+    if (!this.waiting) this.draw();
   }
 
   sortBy(column) {
@@ -42,7 +49,8 @@ export class Table {
   }
 
   draw() {
-    if (!this.rows.length) {
+    this.waiting = false;
+    if (!this.rows?.length) {
       this.place.replaceChildren(element("p", { className: "none", textContent: this.empty }));
       return;
     }
