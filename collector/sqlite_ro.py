@@ -5,7 +5,7 @@ alone read it as empty, and a plain ``mode=ro`` connection creates or changes ``
 
 =====================================  ==============================================================================
 WAL mode, ``-shm`` present             ``mode=ro&readonly_shm=1``: its read lock is honoured, nothing is written
-WAL mode, no ``-wal`` or an empty one  ``immutable=1``: the main file is complete
+WAL mode, nothing in ``-wal``          ``immutable=1``: the main file is complete
 rollback journal, more than 64 MiB     ``mode=ro``
 anything else                          a private copy (0700) of the main file and ``-wal`` or ``-journal``
 =====================================  ==============================================================================
@@ -154,16 +154,15 @@ def sidecars(path: Path) -> tuple[Path, ...]:
 
 
 def _in_place(path: Path) -> sqlite3.Connection | None:
-    options = _direct(path, _is_wal(path))
-    if options is None:
-        return None
-    try:
-        return _connect(path, options)
-    except sqlite3.OperationalError as error:
-        # -shm went away, may not be read or holds no lock slot that a reader may use: a copy needs none.
-        if not _code(error).startswith(("SQLITE_CANTOPEN", "SQLITE_READONLY")):
-            raise
-        return None
+    """A connection to the file itself, ``None`` where a copy is needed."""
+    for options in _ways(path, _is_wal(path)):
+        try:
+            return _connect(path, options)
+        except sqlite3.OperationalError as error:
+            # -shm went away, may not be read or holds no lock slot that a reader may use.
+            if not _code(error).startswith(("SQLITE_CANTOPEN", "SQLITE_READONLY")):
+                raise
+    return None
 
 
 def _connect(path: Path, options: str) -> sqlite3.Connection:
@@ -186,14 +185,16 @@ def _reason(error: sqlite3.Error) -> str:
     return REASONS.get("_".join(code.split("_")[:2]), f"SQLite says {code}")
 
 
-def _direct(path: Path, wal: bool) -> str | None:
-    """How the file can be opened in place, ``None`` where it has to be copied."""
-    if wal:
-        if not _size(path.with_name(path.name + "-wal")):
-            return "mode=ro&immutable=1"
-        return "mode=ro&readonly_shm=1" if _size(path.with_name(path.name + "-shm")) else None
-    hot = _size(path.with_name(path.name + "-journal"))
-    return None if hot or (_size(path) or 0) <= COPY_FIRST else "mode=ro"
+def _ways(path: Path, wal: bool) -> Iterator[str]:
+    """How the file may be opened in place, best first."""
+    if not wal:
+        if not _size(path.with_name(path.name + "-journal")) and (_size(path) or 0) > COPY_FIRST:
+            yield "mode=ro"
+        return
+    if _size(path.with_name(path.name + "-shm")):
+        yield "mode=ro&readonly_shm=1"
+    if not _size(path.with_name(path.name + "-wal")):
+        yield "mode=ro&immutable=1"
 
 
 def _is_wal(path: Path) -> bool:

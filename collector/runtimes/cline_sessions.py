@@ -91,6 +91,7 @@ class Manifest:
 
     @classmethod
     def of(cls, session: str, data: dict[str, Any]) -> Manifest:
+        """From the document, which may lack anything."""
         metadata = values.mapping(data.get("metadata"))
         usage = values.mapping(metadata.get("usage"))
         return cls(

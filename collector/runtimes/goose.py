@@ -12,7 +12,7 @@ from __future__ import annotations
 
 import re
 from collections.abc import Iterator, Mapping
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, Final
 
@@ -20,10 +20,10 @@ from collector import jsonl
 from collector.record import Record, Session
 from collector.runtimes import Batch, Facts, Source, SourceError, values
 from collector.runtimes.changes import AMONG, Changes, sums
+from collector.runtimes.goose_counts import NOTHING, Counts
 from collector.runtimes.local import is_local
 from collector.runtimes.places import folder, own, refuse_stray, stray
 from collector.sqlite_ro import Database, opened, picked, select, sidecars
-from shim.line import Tokens
 
 RUNTIME: Final = "goose"
 BATCH: Final = 500
@@ -31,8 +31,6 @@ CARRIED: Final = "carried_forward"
 REPORTED: Final = "provider_reported"
 # Ledger times are seconds, or milliseconds where they are larger than this.
 MILLISECONDS_FROM: Final = 10**10
-# Dollars of running totals are sums of floats.
-NOISE_PICO: Final = 10**6
 
 SESSION: Final = (
     "id",
@@ -75,52 +73,6 @@ FACTS: Final = Facts(
 
 
 @dataclass(frozen=True, slots=True)
-class _Counts:
-    """Tokens as Goose counts them (``input`` includes the cache) and pico-USD; ``None`` where a column is empty."""
-
-    input: int | None
-    output: int | None
-    read: int | None
-    write: int | None
-    pico: int | None
-
-    @classmethod
-    def of(cls, row: tuple[Any, ...]) -> _Counts:
-        fresh, output, read, write = (values.count(value) for value in row[:4])
-        return cls(fresh, output, read, write, values.usd(row[4]))
-
-    @property
-    def size(self) -> int:
-        return (self.input or 0) + (self.output or 0)
-
-    @property
-    def tokens(self) -> Tokens:
-        return Tokens(
-            input_tokens=values.fresh(self.input, self.read, self.write),
-            cache_read_tokens=self.read,
-            cache_write_tokens=self.write,
-            output_tokens=self.output,
-        )
-
-    def _each(self, other: _Counts, combine: Any) -> _Counts:
-        pairs = ((getattr(self, name), getattr(other, name)) for name in self.__slots__)
-        return _Counts(*(None if a is None and b is None else combine(a or 0, b or 0) for a, b in pairs))
-
-    def __add__(self, other: _Counts) -> _Counts:
-        return self._each(other, lambda a, b: a + b)
-
-    def larger(self, other: _Counts) -> _Counts:
-        return self._each(other, max)
-
-    def beyond(self, other: _Counts) -> _Counts:
-        rest = self._each(other, lambda a, b: max(0, a - b))
-        return replace(rest, pico=rest.pico if (rest.pico or 0) > NOISE_PICO else None)
-
-
-NOTHING: Final = _Counts(None, None, None, None, None)
-
-
-@dataclass(frozen=True, slots=True)
 class _Row:
     """A session's row. ``split``: this schema has cache columns."""
 
@@ -130,7 +82,7 @@ class _Row:
     provider: str | None
     parent: str | None
     model: str | None
-    total: _Counts
+    total: Counts
     split: bool
 
     @property
@@ -184,8 +136,8 @@ class _Reading:
         if {"id", "session_id"} <= self._ledger_columns:
             self._changes.see(database.rows(sums("usage_ledger", self._ledger_columns, *LEDGER[:1], *LEDGER[5:])))
         self._rows = {row.id: row for row in _sessions(database, columns) if row.id in self._changes}
-        self._calls: dict[str, _Counts] = {}
-        self._carried: dict[str, _Counts] = {}
+        self._calls: dict[str, Counts] = {}
+        self._carried: dict[str, Counts] = {}
         self._models: dict[str, str | None] = {}
 
     def batches(self) -> Iterator[Batch]:
@@ -213,7 +165,7 @@ class _Reading:
             return
         wanted = select("usage_ledger", LEDGER, columns, f"WHERE session_id {AMONG} ORDER BY id")
         for fields in self._database.rows(wanted, (self._changes.sessions,)):
-            row, counts = self._rows.get(fields[1]), _Counts.of(fields[5:])
+            row, counts = self._rows.get(fields[1]), Counts.of(fields[5:])
             if row is None or not counts.tokens.known:
                 batch.skipped["no_usage"] += 1
             elif fields[4] == CARRIED:
@@ -223,7 +175,7 @@ class _Reading:
                 model = self._models[row.id] = values.model(fields[3]) or row.model
                 yield self._call(row, fields, counts, model)
 
-    def _call(self, row: _Row, fields: tuple[Any, ...], counts: _Counts, model: str | None) -> Record:
+    def _call(self, row: _Row, fields: tuple[Any, ...], counts: Counts, model: str | None) -> Record:
         ts = _moment(fields[2]) or row.started or 0.0
         reported = fields[4] == REPORTED
         # A zero is one only if the provider said so.
@@ -289,7 +241,7 @@ def _sessions(database: Database, columns: frozenset[str]) -> Iterator[_Row]:
                 values.name(fields[3]),
                 values.reference(fields[4]),
                 values.model(fields[10]),
-                _Counts.of(fields[5:10]),
+                Counts.of(fields[5:10]),
                 "accumulated_cache_read_tokens" in columns,
             )
 

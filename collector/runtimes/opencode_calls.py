@@ -54,24 +54,29 @@ class Usage:
 
     @classmethod
     def of(cls, cost: Any, counts: Iterable[Any]) -> Usage:
+        """From USD and the five counts in the order of the fields; what is no number is 0."""
         fresh, output, reasoning, read, write = (values.count(value) or 0 for value in counts)
         return cls(fresh, output, reasoning, read, write, values.usd(cost) or 0)
 
     @property
     def numbers(self) -> tuple[int, ...]:
+        """All six, to compare and to add."""
         return (self.input, self.output, self.reasoning, self.read, self.write, self.pico)
 
     @property
     def tokens(self) -> int:
+        """All tokens."""
         return self.input + self.output + self.reasoning + self.read + self.write
 
     def __add__(self, other: Usage) -> Usage:
         return Usage(*map(sum, zip(self.numbers, other.numbers, strict=True)))
 
     def larger(self, other: Usage) -> Usage:
+        """The larger of each number."""
         return Usage(*map(max, zip(self.numbers, other.numbers, strict=True)))
 
     def beyond(self, other: Usage) -> Usage:
+        """What this usage has more than the other, number by number."""
         return Usage(*(max(0, a - b) for a, b in zip(self.numbers, other.numbers, strict=True)))
 
 
