@@ -59,9 +59,7 @@ class Card:
 
     def charge(self, tokens: Tokens, grain: str = "call", usage: str = "reported") -> Charge:
         """What this card makes of a record's tokens; ``grain`` and ``usage`` as in ``collector.record.Record``."""
-        fresh, read, write = tokens.input_tokens, tokens.cache_read_tokens, tokens.cache_write_tokens
-        whole = (fresh or 0) + (read or 0) + (write or 0)
-        rates, caveat = self._step(whole, grain)
+        rates, caveat = self._step(_whole_input(tokens), grain)
         pico = _input_cost(rates, tokens) + _output_cost(rates, tokens)
         missing = _missing(rates, tokens, usage)
         unsure = _unsure(rates, tokens)
@@ -86,8 +84,7 @@ class Card:
 
         Their products add up to ``charge``. Meters are ``CLASSES`` made disjoint, and ``request``.
         """
-        whole = (tokens.input_tokens or 0) + (tokens.cache_read_tokens or 0) + (tokens.cache_write_tokens or 0)
-        rates, _ = self._step(whole, grain)
+        rates, _ = self._step(_whole_input(tokens), grain)
         found = [(name, count, _rate_of(rates, name)) for name, count in disjoint(tokens)]
         if rates.request and grain == "call":
             found.append(("request", 1, rates.request))
@@ -98,7 +95,8 @@ class Card:
         """The rates as canonical JSON, to be kept beside the records that were priced with them."""
         steps = [
             {"above_input_tokens": threshold}
-            | {name: getattr(rates, name) for name in (*CLASSES, "request") if getattr(rates, name)}
+            | {name: rate for name in CLASSES if (rate := getattr(rates, name)) is not None}
+            | ({"request": rates.request} if rates.request else {})
             for threshold, rates in self.steps
         ]
         body = {"book": self.book, "provider": self.provider, "model": self.matched_model, "pico_usd": steps}
@@ -153,6 +151,10 @@ def from_data(data: str) -> Card:
         return Card(steps, body["provider"], body["model"], body["book"])
     except (KeyError, TypeError, AttributeError) as error:
         raise ValueError("these are no rates of ours") from error
+
+
+def _whole_input(tokens: Tokens) -> int:
+    return (tokens.input_tokens or 0) + (tokens.cache_read_tokens or 0) + (tokens.cache_write_tokens or 0)
 
 
 def _rate_of(rates: Rates, name: str) -> int | None:

@@ -25,7 +25,7 @@ from collector.export.records import NAMES
 from collector.honesty import BASES, STATUSES
 from collector.money import PICO, to_pico
 from collector.query import ALL_RECORDS
-from collector.rates import from_data
+from collector.rates import Card, Rates, from_data
 from collector.windows import UTC, Calendar
 from shim.line import TOKEN_CLASSES, Tokens
 from shim.names import ConfigError
@@ -169,6 +169,8 @@ class TestFocus:
 def test_rates_can_be_read_back_from_what_is_kept():
     card = BOOK.find("anthropic", "claude-sonnet-4-5", None).at(NOON)
     assert from_data(card.data) == card
+    free = Card(((0, Rates(input=0, output=5)),), "any", "m", "prices.yaml")
+    assert from_data(free.data) == free  # a price of zero is a price
     with pytest.raises(ValueError, match="no rates of ours"):
         from_data("{}")
 

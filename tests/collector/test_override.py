@@ -85,6 +85,11 @@ def test_the_operator_may_price_a_local_server():
     assert line("ollama", "qwen3:8b", tokens(1000), pricer=own).cost_pico == usd("0.01", 1000)
 
 
+def test_a_price_of_zero_is_the_operators_word():
+    priced = line("x", "m1", tokens(10), pricer=prices("- {model: m1, usd_per_million: {input: 0, output: 0}}"))
+    assert (priced.cost_pico, priced.status, priced.caveat) == (0, "estimated", "configured_rate")
+
+
 def test_vendor_dollars_go_before_it():
     own = prices("- {model: m1, usd_per_million: {input: 1}}")
     assert line("x", "m1", vendor_pico=3, vendor_basis="billed", pricer=own).cost_pico == 3
