@@ -235,10 +235,7 @@ class Step:
         )
         session = self._session(record, vm)
         if record.parent_session_id is not None:
-            self._tx.db.execute(
-                "UPDATE session SET parent = min(ifnull(parent, ?1), ?1) WHERE no = ?2",
-                (record.parent_session_id, session),
-            )
+            self._tx.set_parent(session, record.parent_session_id)
         cost, kind, rates = self._price(record)
         return (
             number,

@@ -36,7 +36,8 @@ class Entry:
     """One record of the ledger in full. Times in epoch ms, money in pico-USD, ACU in millionths.
 
     ``id``: ``<boot>-<seq>`` of a usage line, or 32 hex digits (keyed by runtime and the store's own key). ``ts_ms`` is
-    ``None`` where the source knows no time. ``session_ref``: a line's opaque reference. ``withdrawn``: why the record
+    ``None`` where the source knows no time. ``session_ref``: a line's opaque reference. ``attribution``: how a line
+    found its session, or ``stand_in`` for a call that nobody metered. ``withdrawn``: why the record
     counts nowhere (``twin``, ``metered``), ``None`` while it counts. ``rates``: the canonical JSON of the rates used.
     """
 
@@ -50,6 +51,7 @@ class Entry:
     kind: Kind
     session_ref: str | None = None
     session_source: str | None = None
+    attribution: str | None = None
     model: str | None = None
     model_source: str = "log"
     upstream: str | None = None

@@ -9,7 +9,8 @@ from typing import Any, Final
 import orjson
 
 from collector.ledger import DIMENSIONS, Entry, Group, Kind, Seen, SessionHead
-from collector.ledger.schema import KIND, MICRO, RECORD, SEQ_BITS, SUMS, TWIN, UNDATED, WITHDRAWN
+from collector.ledger.interning import Shape
+from collector.ledger.schema import KIND, MICRO, RECORD, SEQ_BITS, SHAPE, SUMS, TWIN, UNDATED, WITHDRAWN
 from collector.rows import SORTS, Filter, GapRow, Page, QuarantineRow, RefusedRow, SourceRow, iso
 from collector.windows import Calendar
 from shim.line import TOKEN_CLASSES, Tokens
@@ -37,27 +38,9 @@ ORDERS: Final = {
     "calls": "sum(used.calls)",
 }
 
-ENTRY: Final = f"""SELECT record.*, {
-    ", ".join(
-        f"shape.{name}"
-        for name in (
-            "vm",
-            "runtime",
-            "source",
-            "model",
-            "model_source",
-            "upstream",
-            "wire",
-            "service_tier",
-            "grain",
-            "session_source",
-        )
-    )
-},
-    {
-    _KIND
-}, session.session_id, session.parent, opaque.session_id, boot.name, vendor.key, vendor.owner, vendor.revision,
-    rates.data
+_SHAPE: Final = ", ".join(f"shape.{name}" for name in SHAPE)
+ENTRY: Final = f"""SELECT record.*, {_SHAPE}, {_KIND}, session.session_id, session.parent, opaque.session_id,
+    boot.name, vendor.key, vendor.owner, vendor.revision, rates.data
     FROM record JOIN shape ON shape.no = record.shape JOIN kind ON kind.no = record.kind
     JOIN session ON session.no = record.session LEFT JOIN session AS opaque ON opaque.no = record.ref
     LEFT JOIN boot ON boot.no = record.id >> {SEQ_BITS} LEFT JOIN vendor ON vendor.id = record.id
@@ -226,7 +209,7 @@ def scan(db: sqlite3.Connection, where: Filter) -> Iterator[Entry]:
 def changes(db: sqlite3.Connection, after: int, limit: int) -> tuple[int, list[Entry]]:
     """See ``Ledger.changes``: whole runs of the journal, at least one, about ``limit`` records."""
     found: dict[str, Entry] = {}
-    for number, first, last in db.execute("SELECT id, first, last FROM change WHERE id > ? ORDER BY id", (after,)):
+    for number, first, last in db.execute("SELECT no, first, last FROM change WHERE no > ? ORDER BY no", (after,)):
         if found and len(found) + last - first + 1 > limit:
             break
         for row in db.execute(f"{ENTRY} WHERE record.id BETWEEN ? AND ?", (first, last)):
@@ -237,41 +220,29 @@ def changes(db: sqlite3.Connection, after: int, limit: int) -> tuple[int, list[E
 
 
 def _entry(row: tuple[Any, ...]) -> Entry:
-    record, rest = row[: len(RECORD)], list(row[len(RECORD) :])
-    cell = dict(zip(RECORD, record, strict=True))
-    vm, runtime, source, model, model_source, upstream, wire, tier, grain, session_source = rest[:10]
-    kind = Kind._make((*rest[10:17], bool(rest[17])))
-    session_id, parent, ref, boot, key, owner, revision, rates = rest[18:]
+    cell = dict(zip(RECORD, row, strict=False))
+    rest = row[len(RECORD) :]
+    shape = Shape(*rest[: len(SHAPE)])
+    kind = rest[len(SHAPE) : len(SHAPE) + len(KIND)]
+    session_id, parent, ref, boot, key, owner, revision, rates = rest[len(SHAPE) + len(KIND) :]
     return Entry(
         id=f"{boot}-{cell['id'] & (2**SEQ_BITS - 1)}" if boot is not None else key.hex(),
-        vm=vm,
-        runtime=runtime,
-        source=source,
         session_id=session_id,
         ts_ms=cell["ts"],
         tokens=Tokens(*(cell[name] for name in TOKEN_CLASSES)),
-        kind=kind,
+        kind=Kind._make((*kind[:-1], bool(kind[-1]))),
         session_ref=ref,
-        session_source=session_source,
-        model=model,
-        model_source=model_source,
-        upstream=upstream,
-        wire=wire,
-        service_tier=tier,
-        grain=grain,
         parent_session_id=parent,
         owner_ms=owner or 0,
         revision=revision or 0,
         ended_ms=cell["ended"],
-        http_status=cell["http_status"],
         stream=None if cell["stream"] is None else bool(cell["stream"]),
-        duration_ms=cell["duration_ms"],
-        ttft_ms=cell["ttft_ms"],
-        response=cell["response"],
         cost_pico=cell["cost"],
         acu_micro=cell["acu"],
         rates=rates,
         withdrawn=WITHDRAWN.get(cell["withdrawn"]),
+        **shape._asdict(),
+        **{name: cell[name] for name in ("http_status", "duration_ms", "ttft_ms", "response")},
     )
 
 

@@ -9,12 +9,13 @@ from __future__ import annotations
 
 import contextlib
 import sqlite3
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from pathlib import Path
 from typing import Any, Final
 
 from collector import windows
 from collector.ledger import Entry, Group, LedgerError, Seen, SessionHead, reads
+from collector.ledger.append import append
 from collector.ledger.interning import Numbers
 from collector.ledger.migrations import migrate, refuse_newer
 from collector.ledger.rollups import Rollups
@@ -81,6 +82,11 @@ class SqliteLedger:
             if self._db.in_transaction:
                 self._db.execute("ROLLBACK")
             raise
+
+    def append(self, entries: Iterable[Entry]) -> int:
+        """See ``Ledger.append``."""
+        with self.transaction() as tx:
+            return append(tx, entries)
 
     def groups(self, by: Sequence[str], where: Filter) -> list[Group]:
         """See ``Ledger.groups``."""

@@ -196,6 +196,10 @@ class Transaction:
         self.db.execute(LIST_SESSION, (*listing, number))
         self.rollups.look_again([number])
 
+    def set_parent(self, session: int, parent: str) -> None:
+        """Remember the session that this one was forked from; of two claims the lesser, whatever came first."""
+        self.db.execute("UPDATE session SET parent = min(ifnull(parent, ?1), ?1) WHERE no = ?2", (parent, session))
+
     def refuse(self, reason: str, runtime: str, vm: str, example: str, ts_ms: int | None, count: int = 1) -> None:
         """Count something that was refused; the first few are kept as examples."""
         row = self.db.execute(

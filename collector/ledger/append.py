@@ -1,0 +1,123 @@
+"""Entries of other ledgers into this one (a hub's side of the push): the same records under the same ids.
+
+An entry that is not known is added. A usage line that is known is replaced by what its VM says now (a new session, a
+withdrawal). Of two versions of a store's record ``merge.prefer`` decides; the VM that reported it first keeps it.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Sequence
+from typing import Final
+
+from collector.ledger import Entry
+from collector.ledger.interning import Shape
+from collector.ledger.schema import COUNTS, RECORD, UNDATED, WITHDRAWN
+from collector.ledger.writer import Row, Stored, Transaction, content
+from collector.merge import Version, prefer
+from shim.line import ID, TOKEN_CLASSES
+
+STATES: Final = {None: COUNTS} | {name: number for number, name in WITHDRAWN.items()}
+
+
+def append(tx: Transaction, entries: Iterable[Entry]) -> int:
+    """Add or replace records by id; how many changed. Raises ``ValueError`` for an id that is none of ours."""
+    lines: list[Entry] = []
+    records: dict[bytes, Entry] = {}
+    for entry in entries:
+        if ID.fullmatch(entry.id):
+            lines.append(entry)
+        else:
+            records[bytes.fromhex(entry.id)] = entry
+    return _append_lines(tx, lines) + _append_records(tx, records)
+
+
+def _append_lines(tx: Transaction, entries: Sequence[Entry]) -> int:
+    added: dict[int, Row] = {}
+    again: dict[int, Entry] = {}
+    for entry in entries:
+        boot, _, seq = entry.id.rpartition("-")
+        base, note = tx.boot(boot, entry.vm)
+        number = base + int(seq)
+        if note(int(seq)) or number in added:
+            added[number] = _row(tx, number, entry, entry.vm)
+        else:
+            again[number] = entry
+    stored = tx.rows(again)
+    changed = [
+        row for number, entry in again.items() if (row := _row(tx, number, entry, entry.vm)) != stored.get(number)
+    ]
+    tx.add(list(added.values()))
+    tx.replace(changed)
+    return len(added) + len(changed)
+
+
+def _append_records(tx: Transaction, entries: dict[bytes, Entry]) -> int:
+    stored = tx.stored(entries)
+    added, replaced, versions = [], [], []
+    for key, entry in entries.items():
+        old = stored.get(key)
+        number, vm = (old.id, old.vm) if old else (tx.vendor_id(), entry.vm)
+        row = _row(tx, number, entry, vm)
+        mine = Version(entry.session_id, entry.owner_ms, entry.revision, content(row))
+        if old is None:
+            added.append(row)
+        elif row != old.row and _replaces(mine, old):
+            replaced.append(row)
+        else:
+            continue
+        versions.append((key, number, mine))
+    tx.add(added)
+    tx.replace(replaced)
+    tx.set_versions(versions)
+    return len(versions)
+
+
+def _replaces(mine: Version, old: Stored) -> bool:
+    """Whether a version may stand for what is stored: it is preferred, or the same one with a new price or state."""
+    same = (mine.session_id, mine.revision, mine.content) == (
+        old.version.session_id,
+        old.version.revision,
+        old.version.content,
+    )
+    return same or prefer(mine, old.version)
+
+
+def _row(tx: Transaction, number: int, entry: Entry, vm: str) -> Row:
+    shape = Shape(
+        vm,
+        entry.runtime,
+        entry.source,
+        entry.model,
+        entry.model_source,
+        entry.upstream,
+        entry.wire,
+        entry.service_tier,
+        entry.grain,
+        entry.session_source,
+        entry.attribution,
+    )
+    numbers = tx.numbers
+    session = numbers.session(vm, entry.runtime, entry.session_id)
+    if entry.parent_session_id is not None:
+        tx.set_parent(session, entry.parent_session_id)
+    ref = entry.session_ref
+    cell = {name: getattr(entry.tokens, name) for name in TOKEN_CLASSES} | {
+        "id": number,
+        "ts": entry.ts_ms,
+        "day": UNDATED if entry.ts_ms is None else tx.calendar.day(entry.ts_ms / 1000),
+        "shape": numbers.shape(shape),
+        "kind": numbers.kind(entry.kind),
+        "session": session,
+        "ref": None if ref is None else numbers.session(vm, entry.runtime, ref),
+        "cost": entry.cost_pico,
+        "rates": numbers.rates(entry.rates),
+        "acu": entry.acu_micro,
+        "http_status": entry.http_status,
+        "stream": None if entry.stream is None else int(entry.stream),
+        "duration_ms": entry.duration_ms,
+        "ttft_ms": entry.ttft_ms,
+        "response": entry.response,
+        "ended": entry.ended_ms,
+        "withdrawn": STATES[entry.withdrawn],
+    }
+    return tuple(cell[name] for name in RECORD)
