@@ -112,7 +112,7 @@ def inclusive(
             output = completion + reasoning
         elif cache and whole == prompt + cache + completion:
             outside = True
-        elif reasoning is None and whole > prompt + completion and (cached or 0) <= prompt:
+        elif reasoning is None and whole > prompt + completion and cache <= prompt:
             output = whole - prompt
     if output is not None and reasoning is not None:
         output = max(output, reasoning)
