@@ -99,13 +99,14 @@ class LogIngest:
                 return
             report.files += 1
             position = self._position(file, head, stamp)
-            self._save(file, head, stamp, position, position)
+            unread = Stamp(stamp.dev, stamp.ino, -1, 0)  # not the file's: until its end was read it is not "unchanged"
+            self._save(file, head, unread, position)
             for block in file.blocks(position):
                 if not self._block(file, head, position, block, report, captured):
                     return
                 progress(block.position.offset - position.offset)
                 position = block.position
-            self._save(file, head, stamp, position, position)
+            self._save(file, head, stamp, position)
         except LogError as error:
             self._failed(file.path, stamp, str(error), report)
 
@@ -122,9 +123,9 @@ class LogIngest:
                 return position
         return tail.START
 
-    def _save(self, file: LogFile, head: bytes, stamp: Stamp, old: Position, new: Position) -> None:
+    def _save(self, file: LogFile, head: bytes, stamp: Stamp, position: Position) -> None:
         with self._ledger.transaction() as tx:
-            _save_position(tx, file, head, stamp, new)
+            _save_position(tx, file, head, stamp, position)
 
     def _block(
         self, file: LogFile, head: bytes, before: Position, block: Block, report: IngestReport, captured: bool
