@@ -102,8 +102,8 @@ class Pricer:
         self._urls: Final = dict(upstream_urls or {})
         self._choices: dict[tuple[str | None, ...], _Choice] = {}
 
-    def price(self, record: Record, upstream: str | None = None, wire: str | None = None) -> Priced:
-        """The cost of a record. ``upstream`` and ``wire`` are those of a usage line, ``None`` for a store's record."""
+    def price(self, record: Record, upstream: str | None = None) -> Priced:
+        """The cost of a record. ``upstream`` is that of a usage line, ``None`` for a store's record."""
         if record.vendor_pico is not None:
             return _by_vendor(record, record.vendor_pico, record.vendor_basis or "billed", record.caveat)
         if record.acu_micro is not None:

@@ -95,7 +95,7 @@ class Quotes:
             usage=call.usage,
             outcome=call.outcome,
         )
-        priced = self._pricer.price(record, call.upstream, call.wire)
+        priced = self._pricer.price(record, call.upstream)
         kind = kind_of(call.usage, call.outcome, priced)
         quote = Quote(-1, NO_LIMIT, kind, priced.card.data if priced.card else None, priced.cost_pico, None)
         return (priced.cost_pico, quote), priced

@@ -48,7 +48,7 @@ def changes(entries: Iterable[Entry], pricer: Pricer) -> Iterator[Change]:
     for entry in entries:
         if not _is_ours(entry):
             continue
-        priced = pricer.price(record_of(entry), entry.upstream if entry.source == "log" else None, entry.wire)
+        priced = pricer.price(record_of(entry), entry.upstream if entry.source == "log" else None)
         change = Change(entry, priced)
         if (priced.cost_pico, change.kind, change.rates) != (entry.cost_pico, entry.kind, entry.rates):
             yield change

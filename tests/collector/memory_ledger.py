@@ -65,7 +65,7 @@ def query(entries, **rest):
 def entry(number=1, upstream="anthropic", vm="vm1", call=None, **rest) -> Entry:
     """A priced record of a usage line, as the ledger keeps it."""
     call = record(source="log", **rest) if call is None else call
-    priced = PRICER.price(call, upstream, "any")
+    priced = PRICER.price(call, upstream)
     kind = Kind(
         call.usage,
         call.outcome,

@@ -32,7 +32,7 @@ def record(model="claude-sonnet-4-5", count=None, *, runtime="picoclaw", ts=NOON
 
 def line(upstream="anthropic", model="claude-sonnet-4-5", count=None, *, pricer=PRICER, **rest) -> Priced:
     """The price of a usage line's record."""
-    return pricer.price(record(model, count, source="log", **rest), upstream, "any")
+    return pricer.price(record(model, count, source="log", **rest), upstream)
 
 
 def vendor(runtime, model, count=None, *, pricer=PRICER, **rest) -> Priced:

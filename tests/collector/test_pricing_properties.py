@@ -55,7 +55,7 @@ upstreams = st.none() | st.sampled_from(["anthropic", "openai", "openrouter", "o
 @settings(max_examples=500, deadline=None)
 @given(records, upstreams)
 def test_a_figure_claims_no_more_than_is_known(record, upstream):
-    priced = PRICER.price(record, upstream, "any")
+    priced = PRICER.price(record, upstream)
     known = priced.cost_pico is not None
     assert known == (priced.status in ("exact", "estimated", "partial")) == (priced.reason is None)
     assert known == (priced.source is not None)
@@ -69,7 +69,7 @@ def test_a_figure_claims_no_more_than_is_known(record, upstream):
 @settings(max_examples=500, deadline=None)
 @given(records, upstreams)
 def test_a_zero_rests_on_evidence(record, upstream):
-    priced = PRICER.price(record, upstream, "any")
+    priced = PRICER.price(record, upstream)
     if priced.cost_pico == 0:
         local = record.local or upstream == "ollama"
         assert record.vendor_pico == 0 or record.acu_micro == 0 or local or (priced.card and not record.tokens.total)
@@ -78,7 +78,7 @@ def test_a_zero_rests_on_evidence(record, upstream):
 @settings(max_examples=300, deadline=None)
 @given(records, upstreams)
 def test_only_a_refused_call_without_usage_counts_nowhere(record, upstream):
-    priced = PRICER.price(record, upstream, "any")
+    priced = PRICER.price(record, upstream)
     refused = record.outcome in UNBILLED_OUTCOMES and not record.tokens.known
     assert priced.counted or (refused and priced.reason == "not_billed")
 
