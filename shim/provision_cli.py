@@ -5,12 +5,14 @@ from __future__ import annotations
 import os
 from collections.abc import Mapping
 from pathlib import Path
+from typing import Final
 
 import click
 
 from shim import provision
 from shim import provision_files as files
 from shim.names import ConfigError, resolve
+from shim.places import ETC
 from shim.provision import Survey
 
 
@@ -46,7 +48,9 @@ def apply(config: Path, upstreams_env: Path, environ: Mapping[str, str]) -> int:
         files.replace(config, new)
     _say(found, "now metered")
     for name, base in sorted(found.upstreams.items()):
-        click.echo(f"new upstream {name} = {base} in {upstreams_env}: restart usage-shim")
+        click.echo(f"new upstream {name} = {base} in {upstreams_env}")
+    if found.upstreams:
+        click.echo(f"The shim must know them: {READ_BY_SERVICE if upstreams_env.parent == ETC else SOURCE_IT}")
     if found.drift:
         click.echo("PicoClaw reads its config at start: restart it.")
     return 0
@@ -88,7 +92,9 @@ def _say(found: Survey, drifted: str) -> None:
         click.echo("The config has no model_list entries.")
 
 
-ACTIONS = {"check": check, "apply": apply, "revert": revert}
+READ_BY_SERVICE: Final = "systemctl try-restart usage-shim."
+SOURCE_IT: Final = "start it with the variables of that file (set -a; . FILE; set +a)."
+ACTIONS: Final = {"check": check, "apply": apply, "revert": revert}
 
 
 @click.group("provision", short_help="Point a runtime that reads no variable at the shim.")

@@ -55,8 +55,8 @@ def test_what_a_client_appends_is_routed_to_the_right_wire(runtime: str) -> None
     for name, value in exports(runtime, 4141).items():
         if value.startswith("http"):
             path, wire = APPENDED.get(name, ("/chat/completions", "openai-chat"))
-            route = routes.find(value.removeprefix(BASE) + path)
-            assert (route.place.runtime, route.place.wire) == (runtime, wire)
+            place, _ = routes.find(value.removeprefix(BASE) + path)
+            assert (place.runtime, place.wire) == (runtime, wire)
 
 
 @pytest.mark.parametrize("runtime", sorted(RUNTIMES))
