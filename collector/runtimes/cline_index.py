@@ -14,7 +14,7 @@ import orjson
 
 from collector.record import Session
 from collector.runtimes import Batch, Source, SourceError, values
-from collector.runtimes.cline_sessions import RUNTIME, USAGE_KEYS, Counts, Manifest, rest_record
+from collector.runtimes.cline_sessions import RUNTIME, USAGE_KEYS, Manifest, counts_of, rest_record
 from collector.sqlite_ro import opened, picked, select
 
 COLUMNS: Final = ("session_id", "started_at", "ended_at", "model", "provider", "parent_session_id")
@@ -55,7 +55,7 @@ def _rows(database: Any, columns: frozenset[str]) -> Iterator[tuple[Any, ...]]:
 
 def _manifest(session: str, row: tuple[Any, ...]) -> Manifest:
     *counts, cost, fork = orjson.loads(row[6]) if row[6] else [None] * len(PATHS)
-    total = Counts.of(dict(zip(USAGE_KEYS, counts, strict=True)), cost)
+    total = counts_of(dict(zip(USAGE_KEYS, counts, strict=True)), cost)
     started, ended = values.iso(row[1]), values.iso(row[2])
     return Manifest(session, started, ended, values.model(row[3]), values.name(row[4]), total, fork is not None)
 

@@ -16,6 +16,7 @@ from typing import Any, Final
 from collector import jsonl
 from collector.record import Record, Session
 from collector.runtimes import Batch, Source, values
+from collector.runtimes.counts import Counts, total
 from collector.runtimes.local import is_local
 from shim.line import Tokens
 
@@ -24,57 +25,6 @@ RUNTIME: Final = "cline"
 STATES_CHARGE: Final = "openrouter"
 MESSAGES: Final = ".messages.json"
 USAGE_KEYS: Final = ("inputTokens", "outputTokens", "cacheReadTokens", "cacheWriteTokens")
-
-
-@dataclass(frozen=True, slots=True)
-class Counts:
-    """What Cline counts for a message or a total. ``input`` includes ``read`` and ``write``; ``pico`` may be unset."""
-
-    input: int = 0
-    output: int = 0
-    read: int = 0
-    write: int = 0
-    pico: int | None = None
-
-    @classmethod
-    def of(cls, usage: dict[str, Any], cost: Any) -> Counts | None:
-        """The counts of a ``metrics`` or ``usage`` object, ``None`` where it has none."""
-        fresh, output, read, write = (values.count(usage.get(key)) for key in USAGE_KEYS)
-        if fresh is None and output is None:
-            return None
-        return cls(fresh or 0, output or 0, read or 0, write or 0, values.usd(cost))
-
-    @classmethod
-    def total(cls, parts: Iterator[list[int]]) -> Counts:
-        """The sum of what ``state`` keeps of messages."""
-        sums = [sum(column) for column in zip(*parts, strict=True)] or [0] * 5
-        return cls(*sums)
-
-    @property
-    def saved(self) -> list[int]:
-        """For ``state``."""
-        return [self.input, self.output, self.read, self.write, self.pico or 0]
-
-    @property
-    def size(self) -> int:
-        """All tokens; grows with every call."""
-        return self.input + self.output
-
-    @property
-    def tokens(self) -> Tokens:
-        """The product's disjoint classes."""
-        return Tokens(
-            input_tokens=values.fresh(self.input, self.read, self.write),
-            cache_read_tokens=self.read,
-            cache_write_tokens=self.write,
-            output_tokens=self.output,
-        )
-
-    def beyond(self, other: Counts) -> Counts:
-        """What these counts have more than the others, class by class."""
-        pairs = zip(self.saved, other.saved, strict=True)
-        fresh, output, read, write, pico = (max(0, mine - theirs) for mine, theirs in pairs)
-        return Counts(fresh, output, read, write, pico or None)
 
 
 @dataclass(frozen=True, slots=True)
@@ -100,7 +50,7 @@ class Manifest:
             values.iso(data.get("ended_at")),
             values.model(data.get("model")),
             values.name(data.get("provider")),
-            Counts.of(usage, usage.get("totalCost")),
+            counts_of(usage, usage.get("totalCost")),
             "fork" in metadata,
         )
 
@@ -140,6 +90,23 @@ def read_session(source: Source, state: dict[str, Any] | None) -> Batch:
     return batch
 
 
+def counts_of(usage: dict[str, Any], cost: Any) -> Counts | None:
+    """The counts of a ``metrics`` or ``usage`` object, ``None`` where it has none. Reasoning is not reported."""
+    fresh, output, read, write = (usage.get(key) for key in USAGE_KEYS)
+    counts = Counts.of(fresh, output, None, read, write, cost)
+    return None if counts.input is None and counts.output is None else counts
+
+
+def tokens_of(counts: Counts) -> Tokens:
+    """The product's classes: ``input`` includes what was read from and written to the cache."""
+    return Tokens(
+        input_tokens=values.fresh(counts.input, counts.read, counts.write),
+        cache_read_tokens=counts.read,
+        cache_write_tokens=counts.write,
+        output_tokens=counts.output,
+    )
+
+
 def base_urls(parts: tuple[Path, ...]) -> dict[str, str]:
     """Base URL by provider from Cline's settings."""
     path = next((part for part in parts if part.name == "providers.json"), None)
@@ -168,7 +135,7 @@ def rest_record(manifest: Manifest, started: float | None, rest: Counts, revisio
         key=f"rest:{manifest.session}",
         session_id=manifest.session,
         ts=manifest.ended or started or 0.0,
-        tokens=rest.tokens,
+        tokens=tokens_of(rest),
         model=manifest.model,
         model_source="log" if manifest.model else "none",
         provider=manifest.provider,
@@ -211,7 +178,7 @@ def _messages(path: Path, folder: Path, batch: Batch) -> Iterator[Message]:
 
 def _call(message: dict[str, Any]) -> Message | None:
     metrics, model = values.mapping(message.get("metrics")), values.mapping(message.get("modelInfo"))
-    counts = Counts.of(metrics, metrics.get("cost"))
+    counts = counts_of(metrics, metrics.get("cost"))
     identity, ts = values.reference(message.get("id")), values.millis(message.get("ts"))
     if message.get("role") != "assistant" or counts is None or identity is None or ts is None:
         return None
@@ -228,7 +195,7 @@ def _record(call: Message, manifest: Manifest, started: float | None, urls: dict
         key=call.key,
         session_id=manifest.session,
         ts=call.ts,
-        tokens=call.counts.tokens,
+        tokens=tokens_of(call.counts),
         model=call.model,
         model_source="log" if call.model else "none",
         provider=call.provider,
@@ -249,10 +216,10 @@ def _rest(
     state: dict[str, Any],
 ) -> dict[str, Any]:
     """Adds what the lead's total has beyond all of its messages ever seen; the next state."""
-    seen = {**values.mapping(state.get("seen")), **{call.key: call.counts.saved for call in lead}}
+    seen = {**values.mapping(state.get("seen")), **{call.key: list(call.counts.numbers) for call in lead}}
     rested = bool(state.get("rest"))
     if manifest.total is not None and not manifest.forked and not batch.skipped["bad_json"]:
-        known = Counts.total(iter(seen.values()))
+        known = total(Counts(*numbers) for numbers in seen.values())
         rest = manifest.total.beyond(known)
         if rest.size or rested:
             batch.records.append(rest_record(manifest, started, rest, manifest.total.size + known.size, alone=not seen))

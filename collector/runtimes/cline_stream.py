@@ -14,7 +14,8 @@ from typing import Any, Final
 from collector import jsonl
 from collector.record import Record, Session
 from collector.runtimes import Batch, Source, values
-from collector.runtimes.cline_sessions import MESSAGES, RUNTIME, USAGE_KEYS, Counts, money
+from collector.runtimes.cline_sessions import MESSAGES, RUNTIME, USAGE_KEYS, counts_of, money, tokens_of
+from collector.runtimes.counts import Counts
 from collector.runtimes.places import subfolders
 
 RESULT: Final = "run_result"
@@ -40,14 +41,14 @@ class _Run:
         event = values.mapping(line.get("event"))
         if line.get("type") == RESULT:
             usage = values.mapping(line.get("aggregateUsage")) or values.mapping(line.get("usage"))
-            counts = Counts.of(usage, usage.get("totalCost"))
+            counts = counts_of(usage, usage.get("totalCost"))
             model = values.mapping(line.get("model"))
             self.model = values.model(model.get("id")) or self.model
             self.provider = values.name(model.get("provider")) or self.provider
             self.counts, self.final = (counts or self.counts), self.final or counts is not None
         elif event.get("type") == "usage" and not self.final:
             usage = {key: event.get(total) for total, key in RUNNING.items()}
-            self.counts = Counts.of(usage, event.get("totalCost")) or self.counts
+            self.counts = counts_of(usage, event.get("totalCost")) or self.counts
 
 
 def read_stream(source: Source) -> Batch:
@@ -80,7 +81,7 @@ def _add(batch: Batch, name: str, run: _Run, counts: Counts, first: float, last:
             key=f"stream:{first:.3f}",
             session_id=session,
             ts=last,
-            tokens=counts.tokens,
+            tokens=tokens_of(counts),
             model=run.model,
             model_source="log" if run.model else "none",
             provider=run.provider,

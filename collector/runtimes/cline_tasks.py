@@ -16,6 +16,7 @@ from collector import jsonl
 from collector.record import Record, Session
 from collector.runtimes import Batch, Source, SourceError, values
 from collector.runtimes.cline_sessions import RUNTIME
+from collector.runtimes.counts import NOTHING, Counts, total
 from shim.line import Tokens
 
 TASK: Final = "ui_messages.json"
@@ -27,39 +28,73 @@ COUNT_KEYS: Final = ("tokensIn", "tokensOut", "cacheWrites", "cacheReads")
 def read_task(source: Source, state: dict[str, Any] | None) -> Batch:
     """All requests of one task. Raises ``SourceError`` where the document is being written."""
     batch = Batch()
-    task = source.path.parent.name
-    seen: dict[str, list[int]] = dict(values.mapping((state or {}).get("seen")))
-    present: set[str] = set()
-    deleted, deleted_at = [0] * 5, 0.0
-    moments: list[float] = []
-    model: str | None = None
+    task = _Task(source.path.parent.name)
     for message in _document(source):
+        task.take(message, batch)
+    known = values.mapping((state or {}).get("seen"))
+    present = {record.key for record in batch.records}
+    counted = total(Counts(*numbers) for key, numbers in known.items() if key not in present)
+    left = task.deleted.beyond(counted)
+    if left.size:
+        batch.records.append(task.record(f"{task.session}:{DELETED}", task.deleted_at, left))
+    model = task.model
+    batch.sessions.append(Session(RUNTIME, task.session, task.first, task.last, model, "log" if model else "none"))
+    batch.state = {"seen": {**known, **task.seen}}
+    return batch
+
+
+class _Task:
+    """What is kept of a task while its messages are read. ``deleted``: the sum of requests of deleted messages."""
+
+    def __init__(self, task: str) -> None:
+        self.session = f"vscode:{task}"
+        self.first: float | None = None
+        self.last: float | None = None
+        self.model: str | None = None
+        self.deleted = NOTHING
+        self.deleted_at = 0.0
+        self.seen: dict[str, list[int | None]] = {}
+
+    def take(self, message: dict[str, Any], batch: Batch) -> None:
+        """One message of any kind."""
         ts = values.millis(message.get("ts"))
         if ts is None:
-            continue
-        moments.append(ts)
+            return
+        self.first, self.last = values.earliest(self.first, ts), values.latest(self.last, ts)
         kind = message.get("say") if message.get("type") == "say" else None
         if kind not in (*REQUESTS, DELETED):
-            continue
-        numbers = _numbers(message)
-        if numbers is None:
+            return
+        counts = _counts(message)
+        if counts is None:
             batch.skipped["no_usage"] += 1
         elif kind == DELETED:
-            deleted, deleted_at = [a + b for a, b in zip(deleted, numbers, strict=True)], ts
+            self.deleted, self.deleted_at = self.deleted + counts, ts
         else:
-            key = f"vscode:{task}:{message['ts']}:{kind}"
-            model = values.model(values.mapping(message.get("modelInfo")).get("modelId")) or model
-            batch.records.append(_record(task, key, ts, numbers, moments[0], model))
-            seen[key] = numbers
-            present.add(key)
-    gone = [sum(column) for column in zip(*(seen[key] for key in seen.keys() - present), strict=True)] or [0] * 5
-    left = [max(0, a - b) for a, b in zip(deleted, gone, strict=True)]
-    if sum(left[:4]):
-        batch.records.append(_record(task, f"vscode:{task}:{DELETED}", deleted_at, left, moments[0], model))
-    first, last = values.earliest(*moments), values.latest(*moments)
-    batch.sessions.append(Session(RUNTIME, f"vscode:{task}", first, last, model, "log" if model else "none"))
-    batch.state = {"seen": seen}
-    return batch
+            self.model = values.model(values.mapping(message.get("modelInfo")).get("modelId")) or self.model
+            record = self.record(f"{self.session}:{message['ts']}:{kind}", ts, counts)
+            batch.records.append(record)
+            self.seen[record.key] = list(counts.numbers)
+
+    def record(self, key: str, ts: float, counts: Counts) -> Record:
+        """A request, or the rest of the deleted ones."""
+        return Record(
+            runtime=RUNTIME,
+            key=key,
+            session_id=self.session,
+            ts=ts,
+            tokens=Tokens(
+                input_tokens=counts.input,
+                cache_read_tokens=counts.read,
+                cache_write_tokens=counts.write,
+                output_tokens=counts.output,
+            ),
+            model=self.model,
+            model_source="log" if self.model else "none",
+            owner=self.first or ts,
+            revision=counts.size,
+            vendor_pico=counts.pico or None,
+            vendor_basis="runtime_price" if counts.pico else None,
+        )
 
 
 def _document(source: Source) -> list[dict[str, Any]]:
@@ -70,28 +105,12 @@ def _document(source: Source) -> list[dict[str, Any]]:
     return [message for message in value if isinstance(message, dict)] if isinstance(value, list) else []
 
 
-def _numbers(message: dict[str, Any]) -> list[int] | None:
-    """In, out, written, read tokens and pico-USD of a request, ``None`` while it has none."""
+def _counts(message: dict[str, Any]) -> Counts | None:
+    """The numbers of a request, ``None`` while it has none."""
     text = message.get("text")
     data = jsonl.parse(text.encode("utf-8", "replace")) if isinstance(text, str) else None
-    counts = [values.count((data or {}).get(key)) for key in COUNT_KEYS]
-    if data is None or not any(counts):
+    if data is None:
         return None
-    return [*(count or 0 for count in counts), values.usd(data.get("cost")) or 0]
-
-
-def _record(task: str, key: str, ts: float, numbers: list[int], owner: float, model: str | None) -> Record:
-    fresh, output, written, read, pico = numbers
-    return Record(
-        runtime=RUNTIME,
-        key=key,
-        session_id=f"vscode:{task}",
-        ts=ts,
-        tokens=Tokens(input_tokens=fresh, cache_read_tokens=read, cache_write_tokens=written, output_tokens=output),
-        model=model,
-        model_source="log" if model else "none",
-        owner=owner,
-        revision=fresh + output + written + read,
-        vendor_pico=pico or None,
-        vendor_basis="runtime_price" if pico else None,
-    )
+    fresh, output, write, read = (data.get(key) for key in COUNT_KEYS)
+    counts = Counts.of(fresh, output, None, read, write, data.get("cost"))
+    return counts if counts.size else None

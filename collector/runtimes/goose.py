@@ -20,15 +20,18 @@ from collector import jsonl
 from collector.record import Record, Session
 from collector.runtimes import Batch, Facts, Source, SourceError, values
 from collector.runtimes.changes import AMONG, Changes, sums
-from collector.runtimes.goose_counts import NOTHING, Counts
+from collector.runtimes.counts import NOTHING, Counts
 from collector.runtimes.local import is_local
 from collector.runtimes.places import folder, own, refuse_stray, stray
 from collector.sqlite_ro import Database, opened, picked, select, sidecars
+from shim.line import Tokens
 
 RUNTIME: Final = "goose"
 BATCH: Final = 500
 CARRIED: Final = "carried_forward"
 REPORTED: Final = "provider_reported"
+# Dollars of running totals are sums of floats.
+NOISE_PICO: Final = 10**6
 # Ledger times are seconds, or milliseconds where they are larger than this.
 MILLISECONDS_FROM: Final = 10**10
 
@@ -165,8 +168,8 @@ class _Reading:
             return
         wanted = select("usage_ledger", LEDGER, columns, f"WHERE session_id {AMONG} ORDER BY id")
         for fields in self._database.rows(wanted, (self._changes.sessions,)):
-            row, counts = self._rows.get(fields[1]), Counts.of(fields[5:])
-            if row is None or not counts.tokens.known:
+            row, counts = self._rows.get(fields[1]), _counts(fields[5:])
+            if row is None or not counts.known:
                 batch.skipped["no_usage"] += 1
             elif fields[4] == CARRIED:
                 self._carried[row.id] = self._carried.get(row.id, NOTHING) + counts
@@ -186,7 +189,7 @@ class _Reading:
             key=f"{row.name}:{fields[0]}:{ts:.3f}",
             session_id=row.id,
             ts=ts,
-            tokens=counts.tokens,
+            tokens=_tokens(counts),
             model=model,
             model_source="log" if model else "none",
             provider=row.provider,
@@ -207,14 +210,15 @@ class _Reading:
             return None
         self._rests.add(row.id)
         ts = row.ended or row.started or 0.0
-        local = rest.pico is None and is_local(row.provider, row.model, self._ollama)
-        pico = rest.pico or (None if rest.size else 0)
+        stated = rest.pico if (rest.pico or 0) > NOISE_PICO else None
+        local = stated is None and is_local(row.provider, row.model, self._ollama)
+        pico = stated or (None if rest.size else 0)
         return Record(
             runtime=RUNTIME,
             key=f"{row.name}:rest",
             session_id=row.id,
             ts=ts,
-            tokens=rest.tokens,
+            tokens=_tokens(rest),
             model=row.model,
             model_source="log" if row.model else "none",
             provider=row.provider,
@@ -241,9 +245,24 @@ def _sessions(database: Database, columns: frozenset[str]) -> Iterator[_Row]:
                 values.name(fields[3]),
                 values.reference(fields[4]),
                 values.model(fields[10]),
-                Counts.of(fields[5:10]),
+                _counts(fields[5:10]),
                 "accumulated_cache_read_tokens" in columns,
             )
+
+
+def _counts(row: tuple[Any, ...]) -> Counts:
+    """From input, output, cache read, cache write and USD."""
+    fresh, output, read, write, cost = row
+    return Counts.of(fresh, output, None, read, write, cost)
+
+
+def _tokens(counts: Counts) -> Tokens:
+    return Tokens(
+        input_tokens=values.fresh(counts.input, counts.read, counts.write),
+        cache_read_tokens=counts.read,
+        cache_write_tokens=counts.write,
+        output_tokens=counts.output,
+    )
 
 
 def _moment(value: Any) -> float | None:

@@ -28,6 +28,7 @@ from collector import jsonl
 from collector.record import Record
 from collector.runtimes import Batch, Facts, Source, SourceError, values
 from collector.runtimes.changes import AMONG, Changes
+from collector.runtimes.counts import NOTHING, Counts
 from collector.runtimes.opencode_calls import (
     MESSAGE_PATHS,
     ONE_MESSAGE_A_STEP,
@@ -35,11 +36,11 @@ from collector.runtimes.opencode_calls import (
     STEP_PATHS,
     Head,
     Message,
-    Usage,
     message_of,
     owner_of,
     record_of,
     session_of,
+    usage_of,
     version_of,
 )
 from collector.runtimes.opencode_json import read_tree
@@ -140,7 +141,7 @@ class _Reading:
         self._changes.see(database.rows(select("session", SESSION_COLUMNS, columns)))
         self._changes.see(database.rows(DIGEST))
         self._heads = {head.id: head for head in self._sessions(columns)}
-        self._sums: dict[str, Usage] = {}
+        self._sums: dict[str, Counts] = {}
         self._last: dict[str, Message] = {}
 
     def batches(self) -> Iterator[Batch]:
@@ -174,7 +175,7 @@ class _Reading:
                     values.reference(row[1]),
                     values.model(model.get("id")),
                     values.name(model.get("providerID")),
-                    Usage.of(row[6], row[7:12]) if "tokens_input" in columns else None,
+                    usage_of(row[6], row[7:12]) if "tokens_input" in columns else None,
                 )
 
     def _messages(self, skipped: Counter[str]) -> Iterator[Message]:
@@ -186,8 +187,8 @@ class _Reading:
                 skipped["bad_json"] += 1
                 continue
             message = self._with_steps(message)
-            self._sums[message.session] = self._sums.get(message.session, Usage()) + message.usage
-            if message.usage.tokens:
+            self._sums[message.session] = self._sums.get(message.session, NOTHING) + message.usage
+            if message.usage.size:
                 if (last := self._last.get(message.session)) is None or last.created <= message.created:
                     self._last[message.session] = message
                 yield message
@@ -203,10 +204,10 @@ class _Reading:
         fields = picked("data", *(f"$.{path}" for path in STEP_PATHS))
         sql = f"SELECT {fields} FROM part WHERE message_id = ? AND "  # noqa: S608
         sql += f"{picked('data', '$.type')} = 'step-finish'"
-        steps = Usage()
+        steps = NOTHING
         for (data,) in self._database.rows(sql, (message.id,)):
             cost, *counts = orjson.loads(data)
-            steps += Usage.of(cost, counts)
+            steps += usage_of(cost, counts)
         return replace(message, usage=message.usage.larger(steps))
 
     def _records(self, group: list[Message]) -> Iterator[Record]:
@@ -217,24 +218,28 @@ class _Reading:
             same = message.usage.numbers == first
             # A copy of a call that was running when it was made says less than the call itself.
             if same or message.completed is not None:
-                key = message.key if same else f"{message.key}:{'.'.join(map(str, message.usage.numbers))}"
+                key = (
+                    message.key
+                    if same
+                    else f"{message.key}:{'.'.join(str(number or 0) for number in message.usage.numbers)}"
+                )
                 yield record_of(message, self._heads[message.session], self._urls, key, database=True)
 
     def _rest(self, head: Head) -> Record | None:
         """What the session row has beyond its messages, once more if that has shrunk to nothing."""
         if head.rollup is None:
             return None
-        rest = head.rollup.beyond(self._sums.get(head.id, Usage()))
-        if not rest.tokens and head.id not in self._rests:
+        rest = head.rollup.beyond(self._sums.get(head.id, NOTHING))
+        if not rest.size and head.id not in self._rests:
             return None
         self._rests.add(head.id)
-        revision = head.rollup.tokens + self._sums.get(head.id, Usage()).tokens
+        revision = head.rollup.size + self._sums.get(head.id, NOTHING).size
         when = head.updated or head.created or 0.0
         message = Message(head.id, head.id, head.provider, head.model, "", int(when * 1000), None, None, rest)
         record = record_of(message, head, self._urls, f"rest:{head.id}", database=True)
         record = replace(record, grain="session", revision=revision, caveat="cumulative_rest", ended_ts=None)
         # Nothing is left of an earlier rest: a known zero, so that it does not read as an unknown cost.
-        return record if rest.tokens else replace(record, vendor_pico=0, vendor_basis="runtime_price", caveat=None)
+        return record if rest.size else replace(record, vendor_pico=0, vendor_basis="runtime_price", caveat=None)
 
 
 def _databases(root: Path, override: str | None) -> Iterator[Path]:

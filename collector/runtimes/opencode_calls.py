@@ -13,6 +13,7 @@ from typing import Any, Final
 
 from collector.record import Record, Session
 from collector.runtimes import values
+from collector.runtimes.counts import Counts
 from collector.runtimes.local import is_local
 from shim.line import Tokens
 
@@ -22,7 +23,7 @@ OUTPUT_EXCLUDES_REASONING: Final = (1, 3, 16)
 ONE_MESSAGE_A_STEP: Final = (1, 0, 0)
 # The AI SDK's Google provider counted thoughts beside the output from the start.
 ALWAYS_APART: Final = frozenset({"google", "google-vertex"})
-# What is read of a message, in this order; the last five are what ``Usage`` counts.
+# What is read of a message, in this order; the last five are its counts.
 MESSAGE_PATHS: Final = (
     "providerID",
     "modelID",
@@ -42,45 +43,6 @@ STEP_PATHS: Final = ("cost", *MESSAGE_PATHS[8:])
 
 
 @dataclass(frozen=True, slots=True)
-class Usage:
-    """Raw counts of one message, step or session row, as opencode names them, and its cost in pico-USD."""
-
-    input: int = 0
-    output: int = 0
-    reasoning: int = 0
-    read: int = 0
-    write: int = 0
-    pico: int = 0
-
-    @classmethod
-    def of(cls, cost: Any, counts: Iterable[Any]) -> Usage:
-        """From USD and the five counts in the order of the fields; what is no number is 0."""
-        fresh, output, reasoning, read, write = (values.count(value) or 0 for value in counts)
-        return cls(fresh, output, reasoning, read, write, values.usd(cost) or 0)
-
-    @property
-    def numbers(self) -> tuple[int, ...]:
-        """All six, to compare and to add."""
-        return (self.input, self.output, self.reasoning, self.read, self.write, self.pico)
-
-    @property
-    def tokens(self) -> int:
-        """All tokens."""
-        return self.input + self.output + self.reasoning + self.read + self.write
-
-    def __add__(self, other: Usage) -> Usage:
-        return Usage(*map(sum, zip(self.numbers, other.numbers, strict=True)))
-
-    def larger(self, other: Usage) -> Usage:
-        """The larger of each number."""
-        return Usage(*map(max, zip(self.numbers, other.numbers, strict=True)))
-
-    def beyond(self, other: Usage) -> Usage:
-        """What this usage has more than the other, number by number."""
-        return Usage(*(max(0, a - b) for a, b in zip(self.numbers, other.numbers, strict=True)))
-
-
-@dataclass(frozen=True, slots=True)
 class Head:
     """A session as its row or file tells it; ``rollup`` is ``None`` where the version keeps none."""
 
@@ -91,7 +53,7 @@ class Head:
     parent: str | None = None
     model: str | None = None
     provider: str | None = None
-    rollup: Usage | None = None
+    rollup: Counts | None = None
 
 
 @dataclass(frozen=True, slots=True)
@@ -106,7 +68,7 @@ class Message:
     created: int
     completed: int | None
     total: int | None
-    usage: Usage
+    usage: Counts
 
     @property
     def key(self) -> str:
@@ -120,6 +82,12 @@ def version_of(value: Any) -> tuple[int, ...]:
     """``1.18.33`` as numbers; what is no version counts as the newest (a build of a branch, ``local``)."""
     found = re.match(r"(\d{1,6})\.(\d{1,6})\.(\d{1,6})", value) if isinstance(value, str) else None
     return tuple(map(int, found.groups())) if found else (9999,)
+
+
+def usage_of(cost: Any, counts: Iterable[Any]) -> Counts:
+    """From USD and the five counts of ``STEP_PATHS``."""
+    fresh, output, reasoning, read, write = counts
+    return Counts.of(fresh, output, reasoning, read, write, cost)
 
 
 def message_of(identity: Any, session: Any, fields: list[Any]) -> Message | None:
@@ -137,7 +105,7 @@ def message_of(identity: Any, session: Any, fields: list[Any]) -> Message | None
         values.count(created) or 0,
         values.count(completed),
         values.count(total),
-        Usage.of(cost, counts),
+        usage_of(cost, counts),
     )
 
 
@@ -146,7 +114,7 @@ def record_of(message: Message, head: Head, urls: Mapping[str, str], key: str, *
     usage, apart = message.usage, _reasoning_apart(message, head)
     url = urls.get(message.provider or "")
     local = not usage.pico and is_local(message.provider, message.model, url)
-    known = message.completed if message.completed is not None else usage.tokens
+    known = message.completed if message.completed is not None else usage.size
     return Record(
         runtime=RUNTIME,
         key=key,
@@ -156,7 +124,7 @@ def record_of(message: Message, head: Head, urls: Mapping[str, str], key: str, *
             input_tokens=usage.input,
             cache_read_tokens=usage.read,
             cache_write_tokens=usage.write,
-            output_tokens=usage.output + (usage.reasoning if apart else 0),
+            output_tokens=None if usage.output is None else usage.output + (usage.reasoning or 0 if apart else 0),
             reasoning_tokens=usage.reasoning,
         ),
         model=message.model,
@@ -180,10 +148,11 @@ def owner_of(head: Head, message: Message) -> float:
 
 def _reasoning_apart(message: Message, head: Head) -> bool:
     usage = message.usage
-    beside = usage.input + usage.output + usage.read + usage.write
-    if usage.reasoning > usage.output:
+    reasoning, output = usage.reasoning or 0, usage.output or 0
+    beside = (usage.input or 0) + output + (usage.read or 0) + (usage.write or 0)
+    if reasoning > output:
         return True
-    if message.total is not None and message.total in (beside, beside + usage.reasoning):
+    if message.total is not None and message.total in (beside, beside + reasoning):
         return message.total != beside
     return message.provider in ALWAYS_APART or head.version >= OUTPUT_EXCLUDES_REASONING
 

@@ -13,16 +13,17 @@ from typing import Any, Final
 
 from collector import jsonl
 from collector.runtimes import Batch, Source, values
+from collector.runtimes.counts import NOTHING, Counts
 from collector.runtimes.opencode_calls import (
     MESSAGE_PATHS,
     ONE_MESSAGE_A_STEP,
     STEP_PATHS,
     Head,
     Message,
-    Usage,
     message_of,
     record_of,
     session_of,
+    usage_of,
     version_of,
 )
 from collector.runtimes.places import files
@@ -45,7 +46,7 @@ def read_tree(source: Source, urls: Mapping[str, str], *, listed: bool) -> Batch
             batch.skipped["bad_json"] += 1
             continue
         message = _message(path, head, data) if data.get("role") == "assistant" else None
-        if message is None or not message.usage.tokens:
+        if message is None or not message.usage.size:
             batch.skipped["no_usage"] += message is not None
             continue
         batch.records.append(record_of(message, head, urls, message.key, database=False))
@@ -74,14 +75,14 @@ def _message(path: Path, head: Head, data: dict[str, Any]) -> Message | None:
     return replace(message, usage=message.usage.larger(_steps(path)))
 
 
-def _steps(message: Path) -> Usage:
-    steps = Usage()
+def _steps(message: Path) -> Counts:
+    steps = NOTHING
     for entry in files(message.parents[2] / "part" / message.stem, lambda name: name.endswith(".json")):
         if entry.stat(follow_symlinks=False).st_size <= MAX_STEP:
             part = jsonl.json_document(Path(entry.path)) or {}
             if part.get("type") == "step-finish":
                 cost, *counts = (_at(part, wanted) for wanted in STEP_PATHS)
-                steps += Usage.of(cost, counts)
+                steps += usage_of(cost, counts)
     return steps
 
 

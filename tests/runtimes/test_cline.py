@@ -342,3 +342,11 @@ def test_any_moments_of_reading_end_at_the_same_numbers(data, tmp_path_factory):
     store.again(read)
     assert total(read.records.values(), "input_tokens") == spent
     assert read.facts() == store.read(backwards=True).facts()
+
+
+def test_a_class_that_is_not_reported_is_unknown_and_not_zero(store):
+    store.session("s", [message("m", 1, {"inputTokens": 10, "outputTokens": 2})])
+    store.task("7", (1, "api_req_started", {"tokensIn": 5, "tokensOut": 1}))
+    for session in ("s", "vscode:7"):
+        (record,) = store.read().of(session)
+        assert (record.tokens.cache_read_tokens, record.tokens.cache_write_tokens) == (None, None)

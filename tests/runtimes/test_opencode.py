@@ -258,6 +258,14 @@ def test_failed_and_empty_messages_are_skipped_and_broken_ones_cost_only_themsel
     assert read.skipped == {"no_usage": 2, "bad_json": 1}
 
 
+def test_a_class_that_is_not_reported_is_unknown_and_not_zero(store):
+    store.session("s")
+    store.message("m", "s", message(tokens={"input": 5, "output": 2}))
+    (record,) = store.read().of("s")
+    assert (record.tokens.cache_read_tokens, record.tokens.reasoning_tokens) == (None, None)
+    assert (record.tokens.input_tokens, record.tokens.output_tokens) == (5, 2)
+
+
 def test_a_database_of_a_release_before_the_totals_is_read(store):
     for column in ("cost", "tokens_input", "tokens_output", "tokens_reasoning", "tokens_cache_read", "model"):
         change(store.database, f"ALTER TABLE session DROP COLUMN {column}")
