@@ -49,7 +49,6 @@ class Rewriter:
 class Answer:
     """The answer to ``call``. It is the receiver of the upstream connection that the call has."""
 
-    closing = False  # whether the client was told that its connection closes
     _head: Head | None = None
     _head_bytes = b""
     _body: Body | None = None
@@ -65,11 +64,6 @@ class Answer:
         self._request = request
         self._tap = tap
         self._pieces: list[bytes] = tap.pieces if tap is not None else []
-
-    @property
-    def status(self) -> int | None:
-        """The upstream's status, ``None`` before its head came."""
-        return None if self._head is None else self._head.status
 
     def received(self, data: bytes) -> None:
         if self._body is not None:
@@ -125,7 +119,7 @@ class Answer:
     def _start(self, head: Head, data: bytes) -> None:
         self._head = head
         self._body = head.body
-        self._call.answered()
+        self._call.answered(head.status)
         if self._tap is not None:
             self._tap.head(head)
         if self._call.injected and head.status in inject.REJECTED:
@@ -140,10 +134,9 @@ class Answer:
         remove = self._call.injected and _is_readable_stream(head)
         if remove or (head.chunked and not modern):
             self._rewriter = Rewriter(chunked=modern, remove_usage=remove)
-            self.closing = self._call.closes(to_close=not modern)
-            return head.encode(close=self.closing, drop=FRAMING, add=(CHUNKED,) if modern else ())
-        self.closing = self._call.closes(to_close=head.to_close)
-        return head.encode(close=self.closing)
+            close = self._call.closes(to_close=not modern)
+            return head.encode(close=close, drop=FRAMING, add=(CHUNKED,) if modern else ())
+        return head.encode(close=self._call.closes(to_close=head.to_close))
 
     def _pass_on(self, before: bytes, data: bytes) -> None:
         """Send what came, ``before`` first; end the call where the body ends."""
@@ -218,7 +211,7 @@ class Answer:
             raise BadResponse("an upgrade that nobody asked for")
         self._head = head
         self._tunnel = True
-        self._call.answered()
+        self._call.answered(head.status)
         self._client.write(raw + data)
         self._call.switched()
 

@@ -12,8 +12,7 @@ from shim.names import ConfigError
 from shim.proxies import Proxies
 from shim.settings import Settings
 
-
-# structlog loads rich where it finds it, for tracebacks on a terminal. The daemon writes none, and it is five megabytes.
+# structlog loads rich where it finds it, for tracebacks on a terminal. The daemon writes none; rich is five megabytes.
 sys.modules.setdefault("rich", None)  # type: ignore[arg-type]
 
 

@@ -49,10 +49,15 @@ class Relay:
 
 
 class Call:
-    """One call. ``injected``: the usage option in its request is ours; ``over``: it has ended."""
+    """One call. ``injected``: the usage option in its request is ours; ``over``: it has ended.
+
+    ``status``: the upstream's, ``None`` before its head came; ``closing``: the client's connection closes after it.
+    """
 
     injected = False
     over = False
+    status: int | None = None
+    closing = False
     _connection: UpstreamConnection | None = None
     _task: asyncio.Task[None] | None = None
     _plain: bytes | None = None  # the body of an injected call as the client sent it
@@ -72,7 +77,6 @@ class Call:
         self._place = place
         self._target = target
         self._tap = tap
-        self._answer = Answer(self, client, request, tap)
         relay.calls.add(self)
 
     # The request
@@ -196,7 +200,7 @@ class Call:
 
     def _send(self, connection: UpstreamConnection, head: bytes, body: bytes) -> None:
         self._connection = connection
-        connection.receiver = self._answer
+        connection.receiver = Answer(self, self._client, self._request, self._tap)
         transport = connection.transport
         if transport is None:  # it was closed between two turns of the loop
             self.lost_before_answer()
@@ -215,7 +219,7 @@ class Call:
             return
         self._relay.counters.relay_errors.add()
         self._relay.log.error("call_failed", error=type(task.exception()).__name__)
-        if self._answer.status is None:
+        if self.status is None:
             self._fail(500, "internal", "The shim could not make this call.", "unreachable")
         else:
             self.finish("upstream_closed", reusable=False, keep_alive=False)
@@ -238,13 +242,17 @@ class Call:
             if not gate.done():
                 gate.set_result(None)
 
-    def answered(self) -> None:
+    def answered(self, status: int) -> None:
         """The answer has begun: from here on nothing is sent twice."""
+        self.status = status
         self._to_send = None
 
     def closes(self, *, to_close: bool) -> bool:
         """Whether the client's connection closes after this answer. ``to_close``: only closing ends its body."""
-        return to_close or self._relay.draining or not self._uploaded or not self._keeps_alive()
+        request = self._request
+        keeps = request.keep_alive and self._uploaded and not self._relay.draining and request.version == (1, 1)
+        self.closing = to_close or not keeps
+        return self.closing
 
     def lost_before_answer(self) -> None:
         """The connection broke before a byte of the answer.
@@ -265,7 +273,7 @@ class Call:
     def broken(self, reason: str) -> None:
         """The answer cannot go on. ``reason``: ``closed`` or ``malformed``."""
         self._count_upstream(reason)
-        if self._answer.status is None:
+        if self.status is None:
             name = self._place.upstream.name
             self._fail(502, f"upstream_{reason}", f"The upstream {name} did not answer in HTTP/1.1.", "upstream_closed")
         else:
@@ -280,7 +288,7 @@ class Call:
             self._connection = None
         if self._tap is not None:
             self._tap.pieces.clear()
-        self._answer = Answer(self, self._client, self._request, self._tap)
+        self.status = None
         self._dispatch(body)
 
     def switched(self) -> None:
@@ -299,7 +307,7 @@ class Call:
 
     def client_broke(self) -> None:
         """The client broke the framing of its request's body."""
-        if self._answer.status is None:
+        if self.status is None:
             self._fail(400, "malformed", "The request body is not well-formed HTTP/1.1.", "client_closed")
         else:
             self.client_lost()
@@ -342,16 +350,13 @@ class Call:
                 connection.abort()
         self._stop_task()
         if self._tap is not None:
-            self._tap.end(outcome, self._answer.status)
-        self._client.done(keep_alive=keep_alive and not self._answer.closing)
+            self._tap.end(outcome, self.status)
+        self._client.done(keep_alive=keep_alive and not self.closing)
 
     def _stop_task(self) -> None:
         task = self._task
         if task is not None and not task.done() and task is not asyncio.current_task(self._relay.loop):
             task.cancel()
-
-    def _keeps_alive(self) -> bool:
-        return self._request.keep_alive and self._request.version == (1, 1)
 
     def _count_upstream(self, reason: str) -> None:
         self._relay.counters.upstream_errors.add(self._place.upstream.name, reason)
