@@ -63,7 +63,7 @@ DOTTED: Final = frozenset({"openrouter", "github-copilot"})
 _DASHED_VERSION: Final = re.compile(r"(?<=\d)-(?=\d{1,2}(?!\d))")
 # What may follow or precede a matched name without making it another model: dates, revisions, Bedrock's regions.
 _DATE: Final = r"[-@](?:20\d{6}|20\d\d-\d\d-\d\d)"
-_SUFFIX: Final = re.compile(rf"(?:{_DATE})?(?:[-@:](?:latest|default))?(?:-v\d+(?::\d+)?)?")
+_SUFFIX: Final = re.compile(rf"(?:{_DATE}|-\d{{3}})?(?:[-@:](?:latest|default))?(?:-v\d+(?::\d+)?)?")
 _REGION: Final = re.compile(r"(?:(?:us|eu|apac|jp|au|ca|global|regional|us-gov)\.)?(?:[a-z0-9]+\.)?")
 
 
@@ -185,7 +185,8 @@ class Book:
 def named_exactly(name: str, model: types.ModelInfo) -> bool:
     """Whether a name means this model, and is not only one that begins like it (``claude-sonnet-4-5-anything``)."""
     name = name.lower()
-    return name == model.id.lower() or _means(name, model.match)
+    undated = re.sub(rf"{_DATE}$", "", name)  # "claude-sonnet-4-2025" is a prefix of the book that cuts a date in two
+    return name == model.id.lower() or _means(name, model.match) or _means(undated, model.match)
 
 
 def _means(name: str, clause: Any) -> bool:

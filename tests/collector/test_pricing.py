@@ -126,6 +126,24 @@ class TestMatching:
         priced = line(model=model)
         assert (priced.status, priced.card.matched_model) == ("exact", "claude-sonnet-4-5")
 
+    @pytest.mark.parametrize(
+        ("upstream", "model"),
+        [
+            ("anthropic", "claude-sonnet-4-20250514"),
+            ("anthropic", "claude-3-5-haiku-latest"),
+            ("openai", "gpt-4o-2024-08-06"),
+            ("gemini", "gemini-2.0-flash-001"),
+            ("vertex", "claude-sonnet-4-5@20250929"),
+            ("bedrock", "eu.anthropic.claude-sonnet-4-5-20250929-v1:0"),
+            ("openrouter", "openai/gpt-5-2025-08-07"),
+        ],
+    )
+    def test_dates_revisions_and_regions_are_the_same_model(self, upstream, model):
+        assert line(upstream, model).status == "exact"
+
+    def test_a_preview_is_another_model(self):
+        assert line("gemini", "gemini-2.5-pro-preview-05-06").caveat == "prefix_match"
+
     def test_anything_else_behind_a_name_is_flagged(self):
         priced = line(model="claude-sonnet-4-5-turbo")
         assert (priced.status, priced.caveat) == ("estimated", "prefix_match")
