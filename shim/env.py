@@ -17,8 +17,8 @@ import click
 
 from shim import allowlist
 from shim.allowlist import RUNTIMES, Allowlist
-from shim.names import ConfigError, resolve
-from shim.places import allowlist_file
+from shim.names import ConfigError
+from shim.settings import Settings
 
 HOST: Final = "127.0.0.1"
 
@@ -146,11 +146,10 @@ def check_runtime(runtime: str, allowed: Allowlist, forward_only: bool) -> str |
 @click.option("--forward-only", is_flag=True, help="Also for a runtime that keeps its own record: it is not metered.")
 def command(runtime: str, form: str, forward_only: bool) -> None:
     """Print the exports that point a runtime at the shim; warnings go to standard error."""
-    settings = resolve(os.environ)
-    port = int(settings.get("VM_USAGE_SHIM_PORT", "4141"))
-    allowed = allowlist.load(allowlist_file({**os.environ, **settings}), settings.get("VM_USAGE_ALLOW"))
+    settings = Settings.from_env(os.environ)
+    allowed = allowlist.load(settings.allowlist, settings.allow)
     warning = check_runtime(runtime, allowed, forward_only)
-    for text in [warning, *warnings(runtime, port)]:
+    for text in [warning, *warnings(runtime, settings.port)]:
         if text:
             click.echo(f"usage-shim env: {text}", err=True)
-    click.echo(render(exports(runtime, port), form), nl=False)
+    click.echo(render(exports(runtime, settings.port), form), nl=False)

@@ -11,23 +11,15 @@ import click
 
 from shim import provision
 from shim import provision_files as files
-from shim.names import ConfigError, resolve
 from shim.places import ETC
 from shim.provision import Survey
-
-
-def shim_port(environ: Mapping[str, str]) -> int:
-    """The shim's port. Raises ``ConfigError``."""
-    given = resolve(environ).get("VM_USAGE_SHIM_PORT", "4141")
-    if not (given.isascii() and given.isdigit() and 0 < int(given) < 65536):
-        raise ConfigError("VM_USAGE_SHIM_PORT must be a port from 1 to 65535.")
-    return int(given)
+from shim.settings import Settings
 
 
 def check(config: Path, upstreams_env: Path, environ: Mapping[str, str]) -> int:
     """Say what is metered, what has drifted and what cannot be metered; 1 where something has drifted."""
     known = files.known_upstreams(upstreams_env, environ)
-    found = provision.survey(files.read_text(config), shim_port(environ), known)
+    found = provision.survey(files.read_text(config), Settings.from_env(environ).port, known)
     _say(found, "drifted")
     return 1 if found.drift else 0
 
@@ -36,7 +28,7 @@ def apply(config: Path, upstreams_env: Path, environ: Mapping[str, str]) -> int:
     """Point every entry that can be metered at the shim; 0, also where nothing is left to do."""
     text = files.read_text(config)
     known = files.known_upstreams(upstreams_env, environ)
-    found = provision.survey(text, shim_port(environ), known)
+    found = provision.survey(text, Settings.from_env(environ).port, known)
     if found.drift:
         made = files.read_record(config)
         new, made = provision.pointed_at_shim(text, found.steps, made)
