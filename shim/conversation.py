@@ -18,6 +18,7 @@ SYSTEM_ROLES: Final = frozenset({"system", "developer", "SYSTEM"})
 MAX_NODES: Final = 256
 QUOTED_HEAD: Final = 65536
 SYSTEM_HEAD: Final = 2048
+SYSTEM_MESSAGES: Final = 16
 
 
 @dataclass(frozen=True, slots=True)
@@ -139,7 +140,7 @@ def conversation(wire: str, body: Mapping[str, Any]) -> Conversation | None:
     if not isinstance(messages, list) or not messages:
         return None
     start = _leading_system(messages)
-    system_parts = [_first(body, shape.system), *messages[:start]]
+    system_parts = [_first(body, shape.system), *messages[: min(start, SYSTEM_MESSAGES)]]
     messages = messages[start:]
     if not messages:
         return None
