@@ -8,7 +8,6 @@ time of the same work differs by a factor of two between runs of a shared machin
 from __future__ import annotations
 
 import argparse
-import asyncio
 import statistics
 import sys
 import tempfile
@@ -22,6 +21,7 @@ from tests.bench.load import BODY, STREAMED, Times, run
 from tests.bench.process import Proxy, machine, start_provider, start_shim, starters
 
 TAIL = "v1/chat/completions"
+COLUMNS = ("x nginx", "CPU s/1k", "added ms", "first p50", "first p99", "gap p99", "failed")
 
 
 @dataclass(frozen=True, slots=True)
@@ -95,15 +95,13 @@ def show(found: dict[str, dict[str, Figures]]) -> None:
     median = statistics.median
     for name, by_proxy in found.items():
         print(f"\n{SCENARIOS[name].title}")
-        print(
-            f"{'':16}{'x nginx':>9}{'CPU s/1k':>10}{'added ms':>10}{'first p50':>10}{'p99':>8}{'gap p99':>9}{'failed':>8}"
-        )
+        print(f"{'':16}" + "".join(f"{title:>10}" for title in COLUMNS))
         base = median(by_proxy["nginx"].cpu) if "nginx" in by_proxy else None
         for proxy, f in by_proxy.items():
             ratio = f"{median(f.cpu) / base:.1f}" if base else "-"
             print(
-                f"{proxy:16}{ratio:>9}{median(f.cpu):10.3f}{median(f.whole):10.2f}{median(f.first):10.2f}"
-                f"{median(f.first_99):8.2f}{median(f.between_99):9.2f}{f.failed:8}"
+                f"{proxy:16}{ratio:>10}{median(f.cpu):10.3f}{median(f.whole):10.2f}{median(f.first):10.2f}"
+                f"{median(f.first_99):10.2f}{median(f.between_99):10.2f}{f.failed:10}"
             )
 
 
@@ -169,5 +167,4 @@ def main() -> None:
 
 
 if __name__ == "__main__":
-    asyncio.set_event_loop_policy(None)
     main()

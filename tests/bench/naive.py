@@ -1,4 +1,7 @@
-"""What is usually written: an aiohttp server that calls an aiohttp client. ``python -m tests.bench.naive PORT UPSTREAM``."""
+"""What is usually written: an aiohttp server that calls an aiohttp client.
+
+Run as ``python -m tests.bench.naive PORT UPSTREAM``.
+"""
 
 from __future__ import annotations
 

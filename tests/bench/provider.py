@@ -1,7 +1,7 @@
 """A provider that costs little: whole answers and streams, the pace told by the path.
 
-``/plain/…`` answers with about 2 KB; ``/stream-<events>-<milliseconds>/…`` sends that many events of about 300 bytes, so
-far apart; ``/big-<bytes>/…`` sends that many bytes. Run as ``python -m tests.bench.provider PORT``.
+``/plain/…`` answers with about 2 KB; ``/stream-<events>-<milliseconds>/…`` sends that many events of about 300 bytes,
+so far apart; ``/big-<bytes>/…`` sends that many bytes. Run as ``python -m tests.bench.provider PORT``.
 """
 
 from __future__ import annotations

@@ -1,5 +1,8 @@
-"""The shim with a sampler in it: ``python -m tests.bench.sampled FILE``. Half a thousandth of a second apart, the running
-line is noted; when the shim stops, shares of functions (with what they call) and of lines are written to FILE."""
+"""The shim with a sampler in it: ``python -m tests.bench.sampled FILE``.
+
+The running line is noted every half a millisecond of processor time; when the shim stops, the shares of functions (with
+what they call) and of lines are written to FILE.
+"""
 
 from __future__ import annotations
 
