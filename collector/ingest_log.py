@@ -280,7 +280,7 @@ class Step:
         kind, rates = self._worth.get(quote) or self._number(quote)
         self._tally.add((session, day, form.shape, kind, known), ts_ms, counts, cost)
         if form.concerned:
-            side = side_of(number, ts_ms, call.duration_ms, None, call.model, call.tokens, call.response)
+            side = side_of(number, call.vm, ts_ms, call.duration_ms, None, call.model, call.tokens, call.response)
             self._settler.line(call.vm, call.runtime, side)
         return (
             number, ts_ms, day, form.shape, kind, session, fresh, read, write, hour, output, reasoning, cost, rates,

@@ -216,9 +216,16 @@ class Step:
                 cell = dict(zip(AT, values, strict=True))
                 tokens = Tokens(*(cell[name] for name in TOKEN_CLASSES))
                 side = side_of(
-                    cell["id"], cell["ts"], cell["duration_ms"], cell["ended"], record.model, tokens, cell["response"]
+                    cell["id"],
+                    vm,
+                    cell["ts"],
+                    cell["duration_ms"],
+                    cell["ended"],
+                    record.model,
+                    tokens,
+                    cell["response"],
                 )
-                self._settler.record(vm, side)
+                self._settler.record(side)
 
     def _row(self, number: int, vm: str, record: Record) -> Row:
         ts_ms = _ms(record.ts)

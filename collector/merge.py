@@ -71,9 +71,13 @@ def prefer(new: Version, old: Version) -> bool:
 
 @dataclass(frozen=True, slots=True)
 class Side:
-    """One side of a possible pair of twins: a usage line, or a self-reporting runtime's record. Times in epoch ms."""
+    """One side of a possible pair of twins: a usage line, or a self-reporting runtime's record. Times in epoch ms.
+
+    ``response`` is a hash with the key of one VM, so that it says more than the VM's name.
+    """
 
     id: int
+    vm: str
     start_ms: int
     end_ms: int
     model: str | None
@@ -82,7 +86,7 @@ class Side:
 
 
 def twins(lines: Sequence[Side], records: Sequence[Side]) -> dict[int, int]:
-    """Lines that are twins, with the record of each: ids to ids. All of them are of one VM.
+    """Lines that are twins, with the record of each: ids to ids.
 
     By response id where both have it; else by model and token numbers within the call's time span, where line and
     record each have exactly one candidate left.
@@ -112,11 +116,12 @@ def _by_response(lines: Iterable[Side], records: Iterable[Side]) -> dict[int, in
 
 
 def fits(line: Side, record: Side) -> bool:
-    """Whether a record could be of the line's call by model, token numbers and time."""
+    """Whether a record could be of the line's call by VM, model, token numbers and time."""
     if line.response is not None and record.response is not None:
         return False  # both are known and, being here, differ
     return (
-        record.start_ms <= line.end_ms + TWIN_SLACK_MS
+        record.vm == line.vm
+        and record.start_ms <= line.end_ms + TWIN_SLACK_MS
         and record.end_ms >= line.start_ms - TWIN_SLACK_MS
         and same_tokens(line.tokens, record.tokens)
         and same_model(line.model, record.model)

@@ -27,9 +27,9 @@ TWIN_REACH_MS: Final = LONGEST_CALL_MS + TWIN_SLACK_MS
 TURN_REACH_MS: Final = LONGEST_CALL_MS + LATE_MS
 
 _TOKENS: Final = ", ".join(f"record.{name}" for name in TOKEN_CLASSES)
-SIDES: Final = f"""SELECT record.id, record.ts, record.duration_ms, record.ended,
+SIDES: Final = f"""SELECT record.id, shape.vm, record.ts, record.duration_ms, record.ended,
     shape.model, record.response, {_TOKENS} FROM record JOIN shape ON shape.no = record.shape
-    WHERE record.ts BETWEEN ? AND ? AND shape.vm = ? AND shape.source = ?
+    WHERE record.ts BETWEEN ? AND ? AND shape.source = ?
     AND shape.grain != 'session' AND ifnull(shape.attribution, '') != '{STAND_IN}'"""
 TWIN_LINES: Final = f"SELECT id FROM record WHERE withdrawn = {TWIN} AND id IN ({{}})"
 LINES: Final = """SELECT record.id, record.ts, ifnull(record.duration_ms, 0) AS duration, record.session, record.ref,
@@ -65,6 +65,7 @@ class Line(NamedTuple):
 
 def side_of(
     number: int,
+    vm: str,
     ts: int,
     duration: int | None,
     ended: int | None,
@@ -74,7 +75,7 @@ def side_of(
 ) -> Side:
     """One side of a possible pair from a record's columns."""
     end = ended if ended is not None else ts + (duration or 0)
-    return Side(number, ts, max(ts, end), model, tokens, response)
+    return Side(number, vm, ts, max(ts, end), model, tokens, response)
 
 
 def clusters(times: Iterable[int]) -> Iterator[tuple[int, int]]:
@@ -93,7 +94,7 @@ class Settler:
     def __init__(self, tx: Transaction) -> None:
         self._tx = tx
         self._lines: dict[tuple[str, str], list[Side]] = {}
-        self._records: dict[str, list[Side]] = {}
+        self._records: list[Side] = []
         self._turns: dict[tuple[str, str], list[int]] = {}
         self._opaque: list[tuple[str, str, str]] = []
         self._sessions: set[int] = set()
@@ -103,16 +104,16 @@ class Settler:
         """Whether lines of this runtime on this VM can have anything to settle: there are stores read for it."""
         key = (vm, runtime)
         if key not in self._concerns:
-            self._concerns[key] = self._lists(vm, runtime) or self._has(vm, "vendor")
+            self._concerns[key] = self._lists(vm, runtime) or self._has("vendor")
         return self._concerns[key]
 
     def line(self, vm: str, runtime: str, side: Side) -> None:
         """A usage line arrived."""
         self._lines.setdefault((vm, runtime), []).append(side)
 
-    def record(self, vm: str, side: Side) -> None:
+    def record(self, side: Side) -> None:
         """A self-reporting runtime's record arrived, or is about to be replaced."""
-        self._records.setdefault(vm, []).append(side)
+        self._records.append(side)
 
     def listed(self, vm: str, runtime: str, session: int, turns_ms: Iterable[int], references: Iterable[str]) -> None:
         """A token-blind runtime's session was listed, with turns at these times, under these opaque references."""
@@ -129,26 +130,20 @@ class Settler:
         for name in self._opaque:
             self._attribute_reference(name)
         self._lonely()
-        self._match_all()
+        lines = [side for sides in self._lines.values() for side in sides]
+        if (lines or self._records) and self._has("log") and self._has("vendor"):
+            self._match(lines, self._records)
 
     # Twins: lines of calls that a self-reporting runtime recorded itself.
 
-    def _match_all(self) -> None:
-        lines: dict[str, list[Side]] = {}
-        for (vm, _), sides in self._lines.items():
-            lines.setdefault(vm, []).extend(sides)
-        for vm in {**lines, **self._records}:
-            if self._has(vm, "log") and self._has(vm, "vendor"):
-                self._match(vm, lines.get(vm, []), self._records.get(vm, []))
-
-    def _match(self, vm: str, lines: Sequence[Side], records: Sequence[Side]) -> None:
+    def _match(self, lines: Sequence[Side], records: Sequence[Side]) -> None:
         """Match the lines that can be of one call with a seed, and all that hangs together with them."""
-        met_lines = {side.id: side for side in lines} | self._neighbours(vm, "log", records)
+        met_lines = {side.id: side for side in lines} | self._neighbours("log", records)
         met_records: dict[int, Side] = {}
         fresh = list(met_lines.values())
         while fresh:
-            found = self._neighbours(vm, "vendor", fresh)
-            around = self._neighbours(vm, "log", [side for no, side in found.items() if no not in met_records])
+            found = self._neighbours("vendor", fresh)
+            around = self._neighbours("log", [side for no, side in found.items() if no not in met_records])
             met_records |= found
             fresh = [side for no, side in around.items() if no not in met_lines]
             met_lines |= around
@@ -157,7 +152,7 @@ class Settler:
         states = dict.fromkeys(pairs.keys() - known, TWIN) | dict.fromkeys(known - pairs.keys(), COUNTS)
         self._change({number: {"withdrawn": state} for number, state in states.items()})
 
-    def _neighbours(self, vm: str, source: str, sides: Sequence[Side]) -> dict[int, Side]:
+    def _neighbours(self, source: str, sides: Sequence[Side]) -> dict[int, Side]:
         """Lines or records that can be of one call with any of ``sides``."""
         found: dict[int, Side] = {}
         responses = {side.response for side in sides if side.response is not None}
@@ -165,20 +160,20 @@ class Settler:
         for side in sides:
             by_counts.setdefault(_counts(side), []).append(side)
         for first, last in clusters(side.start_ms for side in sides):
-            for other in self._sides(vm, source, first - TWIN_REACH_MS, last + TWIN_REACH_MS):
+            for other in self._sides(source, first - TWIN_REACH_MS, last + TWIN_REACH_MS):
                 alike = by_counts.get(_counts(other), ())
                 if other.response in responses or any(fits(other, one) for one in alike):
                     found[other.id] = other
         return found
 
-    def _sides(self, vm: str, source: str, first: int, last: int) -> Iterator[Side]:
-        rows = self._tx.db.execute(SIDES, (first, last, vm, source))
-        for number, ts, duration, ended, model, response, *counts in rows:
-            yield side_of(number, ts, duration, ended, model, Tokens(*counts), response)
+    def _sides(self, source: str, first: int, last: int) -> Iterator[Side]:
+        rows = self._tx.db.execute(SIDES, (first, last, source))
+        for number, vm, ts, duration, ended, model, response, *counts in rows:
+            yield side_of(number, vm, ts, duration, ended, model, Tokens(*counts), response)
 
-    def _has(self, vm: str, source: str) -> bool:
-        query = "SELECT 1 FROM shape WHERE vm = ? AND source = ? AND ifnull(attribution, '') != ? LIMIT 1"
-        return self._tx.db.execute(query, (vm, source, STAND_IN)).fetchone() is not None
+    def _has(self, source: str) -> bool:
+        query = "SELECT 1 FROM shape WHERE source = ? AND ifnull(attribution, '') != ? LIMIT 1"
+        return self._tx.db.execute(query, (source, STAND_IN)).fetchone() is not None
 
     # Attribution: the session of a line, and the turns for which there is no line.
 
