@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import os
 import pty
+import re
 import select
 import signal
 import subprocess
@@ -154,6 +155,19 @@ def test_the_model_asked_for_stands_where_no_record_names_one(captured: Captured
     captured.run("sh", "-c", f"echo '{result}'", "cursor-agent", "--model", "gpt-5.2")
     captured.run("sh", "-c", f"echo '{result}'", "cursor-agent", "--model=sonnet-4.5")
     assert [line.model for line in captured.lines()] == ["gpt-5.2", "sonnet-4.5"]
+
+
+def test_nothing_of_what_was_said_is_kept(captured: Captured) -> None:
+    said = re.compile(rb'": ?"(?!init|result|system|success)')
+    soiled = said.sub(rb'": "Kanarienvogel says ', (RUNS / "run1.ndjson").read_bytes())
+    output = captured.home / "soiled.ndjson"
+    output.write_bytes(soiled)
+    words = ("sh", "--api-key=Kanarienvogel", "--model", "Kanarienvogel says")
+    done = captured.run("sh", "-c", f"cat {output}; cat {output} >&2; head -1 {output}", *words)
+    assert done.stdout.startswith(soiled)
+    assert [(line.model, line.tokens.total) for line in captured.lines()] == [(None, 12120), (None, None)]
+    kept = [path for path in captured.home.parent.rglob("*") if path.is_file() and path != output]
+    assert b"kanarienvogel" not in b"".join(path.read_bytes() for path in kept).lower()
 
 
 class TestWhereLinesGo:
