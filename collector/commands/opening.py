@@ -5,14 +5,16 @@ from __future__ import annotations
 import gc
 from collections.abc import Sequence
 from pathlib import Path
+from typing import TYPE_CHECKING
 
 from collector import windows
-from collector.ingest import Ingest
 from collector.ledger.sqlite import SqliteLedger
-from collector.pricelists import pricer
 from collector.query import Query
 from collector.settings import Settings
 from shim import allowlist
+
+if TYPE_CHECKING:
+    from collector.ingest import Ingest
 
 
 def open_ledger(settings: Settings) -> SqliteLedger:
@@ -35,6 +37,10 @@ def open_ingest(
     follow: bool = False,
 ) -> Ingest:
     """Passes over the sources that the settings or the arguments name. Raises ``ConfigError``."""
+    # Imported here: a report needs neither runtime readers nor prices.
+    from collector.ingest import Ingest
+    from collector.pricelists import pricer
+
     permitted = allowlist.load(settings.allowlist, settings.allow)
     prices = pricer(settings)
     # Rows by the thousand are made and dropped without a cycle among them: looking for some costs a tenth of the time.
