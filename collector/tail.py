@@ -27,7 +27,8 @@ BLOCK: Final = 4 << 20
 # A line may have 1,024 bytes; what has no newline within this many is thrown away up to the next one.
 MAX_PENDING: Final = 1 << 20
 HEAD_LIMIT: Final = 64 << 10
-TAIL: Final = 256
+# Long enough to hold a whole line with its id: the ends of two lines may well be alike.
+TAIL: Final = 2048
 UNPACK: Final = 64 << 10
 DIGEST: Final = 16
 
