@@ -7,6 +7,7 @@ The three forms are read by ``cline_sessions``, ``cline_tasks`` and ``cline_stre
 
 from __future__ import annotations
 
+import os
 from collections.abc import Iterable, Iterator, Mapping
 from pathlib import Path
 from typing import Any, Final
@@ -65,7 +66,7 @@ class Cline:
         streams = (home / name for name in STREAMS if not leads_out(home, home / name))
         for place in (home, *streams):
             for file in files(place, lambda name: name.endswith(".ndjson")):
-                yield Source(RUNTIME, Path(file.path), (sessions,) if stored and sessions.is_dir() else ())
+                yield Source(RUNTIME, Path(file.path), (sessions,) if stored and os.path.isdir(sessions) else ())
 
     def read(self, source: Source, state: dict[str, Any] | None) -> Iterator[Batch]:
         """A session folder, the index, a task or a captured run. Raises ``SourceError``."""
@@ -95,7 +96,7 @@ def _session(session: Path, providers: Path) -> Iterator[Source]:
     """One session's folder: its manifest, or its first messages where it has none (yet)."""
     manifest = session / f"{session.name}.json"
     messages = [Path(entry.path) for entry in files(session, lambda name: name.endswith(".messages.json"))]
-    found = [*([manifest] if manifest.is_file() else ()), *messages]
+    found = [*([manifest] if os.path.isfile(manifest) else ()), *messages]
     if found:
-        configured = (providers,) if providers.is_file() else ()
+        configured = (providers,) if os.path.isfile(providers) else ()
         yield Source(RUNTIME, found[0], (*found[1:], *configured))

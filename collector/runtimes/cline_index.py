@@ -6,6 +6,7 @@ seeded with its source's and cannot be told apart without messages: it is skippe
 
 from __future__ import annotations
 
+import os
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any, Final
@@ -68,4 +69,4 @@ def _orphan(manifest: Manifest, batch: Batch) -> None:
 
 
 def _has_folder(folders: Path, session: str) -> bool:
-    return "/" not in session and (folders / session).is_dir()
+    return "/" not in session and os.path.isdir(folders / session)

@@ -8,6 +8,7 @@ gone, which the total still holds. ``aggregateUsage`` repeats what teammates and
 
 from __future__ import annotations
 
+import os
 from collections.abc import Iterator
 from dataclasses import dataclass
 from pathlib import Path
@@ -163,7 +164,7 @@ def _messages(path: Path, folder: Path, batch: Batch) -> Iterator[Message]:
         batch.skipped["bad_json"] += 1
         return
     own = values.reference(data.get("sessionId")) or folder.name
-    if own != folder.name and (folder.parent / own).is_dir():
+    if own != folder.name and os.path.isdir(folder.parent / own):
         # A teammate with a session of its own is read there.
         batch.skipped["own_session"] += 1
         return

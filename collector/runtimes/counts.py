@@ -7,7 +7,7 @@ store does not say; a sum knows what one of its parts knows.
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable
-from dataclasses import astuple, dataclass
+from dataclasses import dataclass
 from functools import reduce
 from typing import Any
 
@@ -34,7 +34,7 @@ class Counts:
     @property
     def numbers(self) -> tuple[int | None, ...]:
         """All six, to compare and (as a list) to keep in ``state``."""
-        return astuple(self)
+        return (self.input, self.output, self.reasoning, self.read, self.write, self.pico)
 
     @property
     def known(self) -> bool:
@@ -44,11 +44,11 @@ class Counts:
     @property
     def size(self) -> int:
         """Grows with every call: for "is there anything" and "which is the later", not to be shown."""
-        return sum(number or 0 for number in self.numbers[:5])
+        return (self.input or 0) + (self.output or 0) + (self.reasoning or 0) + (self.read or 0) + (self.write or 0)
 
     def _each(self, other: Counts, combine: Callable[[int, int], int]) -> Counts:
         pairs = zip(self.numbers, other.numbers, strict=True)
-        return Counts(*(None if a is None and b is None else combine(a or 0, b or 0) for a, b in pairs))
+        return Counts(*[None if a is None and b is None else combine(a or 0, b or 0) for a, b in pairs])
 
     def __add__(self, other: Counts) -> Counts:
         return self._each(other, lambda a, b: a + b)

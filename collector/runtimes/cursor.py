@@ -7,6 +7,7 @@ none is read. The CLI leaves transcripts without times and ``chats/*/*/store.db`
 
 from __future__ import annotations
 
+import os
 from collections.abc import Iterator, Mapping
 from pathlib import Path
 from typing import Any, Final
@@ -58,7 +59,7 @@ class Cursor:
         yield from stray(RUNTIME, home, root)
         for project in subfolders(root / "projects") if not leads_out(home, root / "projects") else ():
             transcripts = Path(project.path, TRANSCRIPTS)
-            if transcripts.is_dir() and not leads_out(home, transcripts):
+            if os.path.isdir(transcripts) and not leads_out(home, transcripts):
                 yield Source(RUNTIME, transcripts)
         for workspace in subfolders(root / "chats") if not leads_out(home, root / "chats") else ():
             for chat in subfolders(workspace.path):

@@ -8,6 +8,7 @@ copies events under new ids and times, keeps session, turn, response and usage, 
 
 from __future__ import annotations
 
+import os
 import re
 from collections import Counter
 from collections.abc import Iterator, Mapping
@@ -74,7 +75,7 @@ class Exo:
             for agent in subfolders(workspace / ".exo" / "exoharness" / "agents"):
                 for conversation in subfolders(Path(agent.path, "conversations")):
                     events = Path(conversation.path, "events")
-                    if events.is_dir() and not leads_out(home, events):
+                    if os.path.isdir(events) and not leads_out(home, events):
                         yield Source(RUNTIME, events)
 
     def read(self, source: Source, state: dict[str, Any] | None) -> Iterator[Batch]:
@@ -104,7 +105,7 @@ def _workspaces(home: Path) -> Iterator[Path]:
     for _ in range(WORKSPACE_DEPTH + 1):
         below: list[Path] = []
         for place in level:
-            if (place / ".exo" / "exoharness").is_dir() and not leads_out(home, place / ".exo" / "exoharness"):
+            if os.path.isdir(place / ".exo" / "exoharness") and not leads_out(home, place / ".exo" / "exoharness"):
                 yield place
             looked_into += 1
             if looked_into <= MAX_FOLDERS:

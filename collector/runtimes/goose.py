@@ -10,6 +10,7 @@ price. Times without a zone are UTC.
 
 from __future__ import annotations
 
+import os
 import re
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
@@ -109,7 +110,7 @@ class Goose:
         store = data / "sessions" / "sessions.db"
         yield from stray(RUNTIME, home, store.parent)
         if own(home, store):
-            yield Source(RUNTIME, store, (*sidecars(store), *((config,) if config.is_file() else ())))
+            yield Source(RUNTIME, store, (*sidecars(store), *((config,) if os.path.isfile(config) else ())))
 
     def read(self, source: Source, state: dict[str, Any] | None) -> Iterator[Batch]:
         """Calls of the ledger and what the totals have beyond them. Raises ``SourceError``."""

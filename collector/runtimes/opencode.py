@@ -14,6 +14,7 @@ True here (sources: https://github.com/anomalyco/opencode packages/opencode/src/
 
 from __future__ import annotations
 
+import os
 import re
 from collections import Counter
 from collections.abc import Iterable, Iterator, Mapping
@@ -245,7 +246,7 @@ class _Reading:
 def _databases(root: Path, override: str | None) -> Iterator[Path]:
     """The databases of a data folder, of all release channels, or the one that ``OPENCODE_DB`` names."""
     if override:
-        if (root / override).is_file():
+        if os.path.isfile(root / override):
             yield root / override
         return
     for entry in files(root, lambda name: re.fullmatch(r"opencode(-[\w.-]+)?\.db", name) is not None):

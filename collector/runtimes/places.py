@@ -40,21 +40,28 @@ def leads_out(home: Path, root: Path) -> bool:
 
 def stray(runtime: str, home: Path, root: Path) -> Iterator[Source]:
     """The root as a source that reading will refuse, where it leads out of the home."""
-    if leads_out(home, root) and root.exists():
+    if leads_out(home, root) and os.path.exists(root):
         yield Source(runtime, root)
 
 
 def refuse_stray(source: Source) -> None:
-    """For readers whose sources are files. Raises ``SourceError`` where the source is a stray root (or gone)."""
-    if source.path.is_dir():
+    """For readers whose sources are files. Raises ``SourceError`` where the source is a stray root."""
+    if os.path.isdir(source.path):
         raise SourceError(source.path, "leads out of the home")
-    if not os.path.lexists(source.path):
-        raise SourceError(source.path, "gone")
 
 
 def own(home: Path, file: Path) -> bool:
-    """Whether there is such a file, in a folder that does not lead out of the home."""
-    return file.is_file() and not leads_out(home, file.parent)
+    """Whether there is such a file, in a folder that does not lead out of the home.
+
+    One in a folder that may not be entered counts as there: reading it says what is wrong.
+    """
+    try:
+        os.lstat(file)
+    except PermissionError:
+        return True
+    except OSError:
+        return False
+    return not leads_out(home, file.parent)
 
 
 def entries(path: str | Path) -> list[os.DirEntry[str]]:
