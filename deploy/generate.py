@@ -6,14 +6,12 @@ README.md stands between ``<!-- NAME -->`` and ``<!-- /NAME -->``, NAME being a 
 
 from __future__ import annotations
 
-import re
 import sys
 from collections.abc import Callable, Iterable, Sequence
 from pathlib import Path
 
-from collector.runtimes.table import FACTS
-
 from collector.honesty import BASES, CAVEATS, STATES
+from collector.runtimes.table import FACTS
 from shim.names import SETTINGS, Setting
 
 ROOT = Path(__file__).parent.parent
@@ -89,8 +87,9 @@ def wanted() -> dict[Path, str]:
     """Every derived file with its text."""
     readme = (ROOT / "README.md").read_text()
     for name, block in BLOCKS.items():
-        pattern = re.compile(rf"(<!-- {name} -->\n).*?(<!-- /{name} -->)", re.S)
-        readme = pattern.sub(rf"\g<1>{re.escape(block())}\n\g<2>", readme)
+        start, end = f"<!-- {name} -->\n", f"\n<!-- /{name} -->"
+        before, _, rest = readme.partition(start)
+        readme = before + start + block() + end + rest.partition(end)[2]
     files = {ROOT / "README.md": readme}
     for file, (reader, title) in DEFAULTS.items():
         chosen = [s for s in SETTINGS if reader in s.read_by.split()]
