@@ -53,12 +53,12 @@ def refuse_stray(source: Source) -> None:
 def own(home: Path, file: Path) -> bool:
     """Whether there is such a file, in a folder that does not lead out of the home.
 
-    One in a folder that may not be entered counts as there: reading it says what is wrong.
+    One whose folder is seen but may not be entered counts as there: reading it says what is wrong.
     """
     try:
         os.lstat(file)
     except PermissionError:
-        return True
+        return os.path.lexists(file.parent)
     except OSError:
         return False
     return not leads_out(home, file.parent)

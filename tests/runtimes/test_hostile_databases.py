@@ -3,6 +3,9 @@
 import ast
 import os
 import shutil
+import subprocess
+import sys
+import tempfile
 import time
 from pathlib import Path
 
@@ -167,3 +170,31 @@ def bound_keys(tree: ast.AST) -> set[str]:
 def test_no_reader_binds_content_or_a_whole_record(module):
     bound = {key for key in bound_keys(ast.parse(module.read_text())) if (module.name, key) not in ALLOWED}
     assert not bound & (CONTENT | {"**"})
+
+
+CLOSED = """
+import os, sys
+from pathlib import Path
+from collector.runtimes import SourceError, copilot, goose
+home = Path(sys.argv[1])
+os.setuid(65534)
+for reader in (copilot.READER, goose.READER):
+    for source in reader.sources(home, {}):
+        try:
+            list(reader.read(source, None))
+        except SourceError as error:
+            print(source.path.name, error.reason)
+"""
+
+
+@pytest.mark.skipif(os.geteuid() != 0, reason="only root can become another user")
+def test_a_store_whose_folder_may_not_be_entered_says_so(originals):
+    with tempfile.TemporaryDirectory() as folder:
+        os.chmod(folder, 0o755)
+        home = Path(shutil.copytree(originals["copilot"], Path(folder, "home")))
+        shutil.copytree(originals["goose"], home, dirs_exist_ok=True)
+        for path in (home / ".copilot", home / ".local"):
+            path.chmod(0)
+        command = [sys.executable, "-c", CLOSED, str(home)]
+        run = subprocess.run(command, capture_output=True, text=True, cwd=READERS.parents[1], check=True)
+    assert run.stdout == "session-store.db Permission denied\n"
