@@ -13,9 +13,9 @@ from typing import Any, ClassVar, Final
 
 from shim.line import Tokens
 from shim.wires import Exchange, Reading
-from shim.wires.bodies import DONE, Interest
 from shim.wires.counts import at, bounded, charge, count, text, total, usage_state, within
 from shim.wires.document_reader import DocumentReader
+from shim.wires.documents import DONE, Interest
 from shim.wires.marks import marks
 from shim.wires.openai_chat import SUCCESS, base_resp_failed
 from shim.wires.openai_responses import kind_of

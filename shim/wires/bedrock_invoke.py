@@ -18,9 +18,9 @@ from shim.line import TOKEN_CLASSES, Tokens
 from shim.wires import Exchange, Reading
 from shim.wires.anthropic_messages import AnthropicMessages
 from shim.wires.bedrock_converse import converse_tokens, converse_weight
-from shim.wires.bodies import Interest
 from shim.wires.counts import at, count, loads, text
 from shim.wires.document_reader import DocumentReader
+from shim.wires.documents import Interest
 from shim.wires.openai_chat import OpenAIChat, weight
 
 METRICS: Final = "amazon-bedrock-invocationMetrics"

@@ -11,9 +11,9 @@ from typing import Any, ClassVar, Final
 
 from shim.line import Tokens
 from shim.wires import Exchange
-from shim.wires.bodies import Interest
 from shim.wires.counts import at, count
 from shim.wires.document_reader import DocumentReader
+from shim.wires.documents import Interest
 from shim.wires.marks import marks
 from shim.wires.openai_responses import kind_of
 

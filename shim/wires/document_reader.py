@@ -13,8 +13,9 @@ from shim.framing import sniff
 from shim.framing.eventstream import Frame
 from shim.line import Tokens
 from shim.wires import Exchange, Reading
-from shim.wires.bodies import Body, Interest, open_body
+from shim.wires.bodies import Body, open_body
 from shim.wires.counts import loads, text, usage_state
+from shim.wires.documents import Interest
 
 
 class DocumentReader:

@@ -10,9 +10,9 @@ from typing import Any, ClassVar, Final
 
 from shim.line import Tokens
 from shim.wires import Exchange
-from shim.wires.bodies import Interest
 from shim.wires.counts import count, inclusive
 from shim.wires.document_reader import DocumentReader
+from shim.wires.documents import Interest
 from shim.wires.marks import marks
 
 MEMBERS: Final = ("model", "error", "done", "prompt_eval_count", "prompt_eval_cached_count", "eval_count")

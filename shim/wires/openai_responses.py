@@ -10,9 +10,9 @@ from __future__ import annotations
 from typing import Any, ClassVar, Final
 
 from shim.line import Tokens
-from shim.wires.bodies import DONE, Interest
 from shim.wires.counts import at, charge, count, first_count, inclusive, text
 from shim.wires.document_reader import DocumentReader
+from shim.wires.documents import DONE, Interest
 from shim.wires.marks import marks
 from shim.wires.openai_chat import base_resp_failed
 

@@ -6,9 +6,9 @@ import re
 
 from shim.framing import sse
 from shim.wires import Exchange, Reading
-from shim.wires.bodies import DONE
 from shim.wires.counts import loads
 from shim.wires.document_reader import DocumentReader
+from shim.wires.documents import DONE
 from shim.wires.table import READERS
 
 
