@@ -262,7 +262,7 @@ def refused(db: sqlite3.Connection) -> list[RefusedRow]:
     ]
     rows += _copies(db)
     twins = f"""FROM record JOIN shape ON shape.no = record.shape JOIN boot ON boot.no = record.id >> {SEQ_BITS}
-        WHERE record.withdrawn = {TWIN}"""
+        WHERE record.withdrawn > 0 AND record.withdrawn = {TWIN}"""
     totals = f"SELECT runtime, shape.vm, count(*), min(ts), max(ts) {twins} GROUP BY 1, 2"
     for runtime, vm, count, first, last in db.execute(totals).fetchall():
         sample = f"""SELECT boot.name || '-' || (record.id & {2**SEQ_BITS - 1}) {twins}

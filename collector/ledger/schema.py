@@ -219,6 +219,7 @@ INDEXES: Final = (
     "CREATE INDEX record_withdrawn ON record (withdrawn) WHERE withdrawn > 0",
     "CREATE INDEX record_ref ON record (ref) WHERE ref != session",
     "CREATE UNIQUE INDEX vendor_id ON vendor (id)",
+    "CREATE INDEX session_seen ON session (vm, runtime, first, started, last, ended) WHERE listed OR calls",
     "CREATE INDEX session_recency ON session (recency, no) WHERE listed OR calls",
 )
 
