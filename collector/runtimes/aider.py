@@ -211,6 +211,7 @@ def _read_log(path: Path, state: dict[str, Any]) -> Iterator[Batch]:
     """Messages of an analytics log; a run is everything from one ``launched`` to the next."""
     file = LineFile(path, state.get("at"))
     start, ended, messages = state.get("start"), state.get("ended"), state.get("messages", 0)
+    run = state.get("run", 0)
     for block in file.blocks():
         batch = Batch()
         for line in lines(block):
@@ -220,31 +221,32 @@ def _read_log(path: Path, state: dict[str, Any]) -> Iterator[Batch]:
                 batch.skipped["no_event"] += 1
                 continue
             if entry["event"] == "launched":
-                start, ended, messages = when, when, 0
+                start, ended, messages, run = when, when, 0, run + 1
             if start is None:
-                start = when
+                start, run = when, 1
             ended = latest(ended, when)
             if entry["event"] == "message_send":
                 messages += 1
-                batch.records.append(_sent(mapping(entry.get("properties")), start, when, messages))
-            _list(batch, start, ended)
-        batch.state = {"at": file.position, "start": start, "ended": ended, "messages": messages}
+                batch.records.append(_sent(mapping(entry.get("properties")), _run(run, start), start, when, messages))
+            _list(batch, _run(run, start), start, ended)
+        batch.state = {"at": file.position, "start": start, "ended": ended, "messages": messages, "run": run}
         yield batch
 
 
-def _list(batch: Batch, start: float, ended: float | None) -> None:
-    session = Session(RUNTIME, _run(start), start, ended)
+def _list(batch: Batch, name: str, start: float, ended: float | None) -> None:
+    session = Session(RUNTIME, name, start, ended)
     if batch.sessions and batch.sessions[-1].session_id == session.session_id:
         batch.sessions[-1] = session
     else:
         batch.sessions.append(session)
 
 
-def _run(start: float) -> str:
-    return f"analytics@{start:.0f}"
+def _run(number: int, start: float) -> str:
+    """Start and place in the log: aider gives a run no id."""
+    return f"analytics@{start:.0f}/aider-run-{number}"
 
 
-def _sent(properties: dict[str, Any], start: float, when: float, number: int) -> Record:
+def _sent(properties: dict[str, Any], run: str, start: float, when: float, number: int) -> Record:
     named = properties.get("main_model")
     known = None if not isinstance(named, str) or named.endswith("REDACTED") else model(named)
     sent, received = count(properties.get("prompt_tokens")), count(properties.get("completion_tokens"))
@@ -252,7 +254,7 @@ def _sent(properties: dict[str, Any], start: float, when: float, number: int) ->
     return Record(
         RUNTIME,
         f"analytics:{start!r}:{number}:{when!r}:{sent}:{received}",
-        _run(start),
+        run,
         when,
         Tokens(sent, None, None, None, received, None),
         known,
