@@ -26,7 +26,10 @@ SPECIAL: Final = re.compile(
     rb"|proxy-authenticate|te|upgrade):[ \t]*([^\r\n]*?)[ \t]*(?=\r\n|\Z)",
     re.IGNORECASE,
 )
-SIZE_LINE: Final = re.compile(rb"[ \t]*([0-9A-Fa-f]{1,15})[ \t]*(?:;[^\r\n]*)?\r?\n")
+# Sizes that were read before: looking one up is half the work of reading it, and streams have many alike.
+SIZES: Final[dict[bytes, int]] = {}
+SIZES_KEPT: Final = 4096
+SIZE_LINE: Final = re.compile(rb"[ \t]*([0-9A-Fa-f]{1,15})[ \t]*(?:;[^\r\n]*)?\r\n")
 
 
 class BadResponse(Exception):
@@ -93,37 +96,48 @@ class Chunked:
         carried = len(self._carry)
         if carried:
             data, self._carry = self._carry + data, b""
-        position, size = 0, len(data)
         if self._trailer:
             return self._walk_trailer(data, 0) - carried
-        left = self._left
+        position, size, left = 0, len(data), self._left
+        find, known = data.find, SIZES.get
         while position < size:
-            if left:
-                end = position + left
+            if not left:
+                line_end = find(b"\r\n", position)
+                length = known(data[position:line_end]) if line_end >= 0 else None
+                if length is None:
+                    length, line_end = self._size(data, position)
+                    if length is None:
+                        return size - carried
+                position = line_end + 2
+                if not length:
+                    return self._walk_trailer(data, position) - carried
+                left = length + 2
+            end = position + left
+            if end > size:
                 stop = end - 2 if end - 2 < size else size
                 if stop > position:
                     payload.append(data[position:stop])
-                if end > size:
-                    self._left = end - size
-                    return size - carried
-                position, left = end, 0
-                continue
-            line = SIZE_LINE.match(data, position)
-            if line is None:
-                self._left = 0
-                return self._keep_line(data, position) - carried
-            position = line.end()
-            left = int(line[1], 16) + 2
-            if left == 2:
-                return self._walk_trailer(data, position) - carried
+                self._left = end - size
+                return size - carried
+            if left > 2:  # else only the end of the CRLF was to come
+                payload.append(data[position : end - 2])
+            position, left = end, 0
         self._left = left
         return size - carried
 
-    def _keep_line(self, data: bytes, position: int) -> int:
-        if data.find(b"\n", position) >= 0 or len(data) - position > MAX_LINE:
-            raise BadResponse("a chunk size is not a number")
-        self._carry = data[position:]
-        return len(data)
+    def _size(self, data: bytes, position: int) -> tuple[int | None, int]:
+        """A chunk's size and where its line's CRLF begins; ``None`` where the line goes on in the next bytes."""
+        self._left = 0
+        line = SIZE_LINE.match(data, position)
+        if line is None:
+            if data.find(b"\n", position) >= 0 or len(data) - position > MAX_LINE:
+                raise BadResponse("a chunk size is not a number")
+            self._carry = data[position:]
+            return None, 0
+        length = int(line[1], 16)
+        if len(SIZES) < SIZES_KEPT and line[1] == data[position : line.end() - 2]:
+            SIZES[line[1]] = length
+        return length, line.end() - 2
 
     def _walk_trailer(self, data: bytes, position: int) -> int:
         """The end of the last chunk's trailer section, which an empty line closes."""
