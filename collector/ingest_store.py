@@ -182,11 +182,14 @@ class Step:
         return self._tx.numbers.session(vm or self._vm, record.runtime, record.session_id)
 
     def _merge(self, best: dict[bytes, tuple[Version, Record]], holders: list[tuple[bytes, int]]) -> None:
-        stored = self._tx.stored(best)
+        stored, expired = self._tx.stored(best), self._tx.expired(best)
         added, replaced, versions = [], [], []
         paid: dict[bytes, int] = {}
         for key, (mine, record) in best.items():
             old = stored.get(key)
+            if key in expired:
+                self.known += 1
+                continue
             if old is not None and not prefer(mine, old.version):
                 self.known += 1
                 paid[key] = old.row[AT["session"]]
@@ -204,7 +207,7 @@ class Step:
         self._tx.add(added)
         self._tx.replace(replaced)
         self._tx.set_versions(versions)
-        self._tx.note_copies((one for one in holders if one[1] != paid[one[0]]), paid.items())
+        self._tx.note_copies((one for one in holders if one[1] != paid.get(one[0], one[1])), paid.items())
         self.changed += len(added) + len(replaced)
 
     def _seed(self, vm: str, record: Record, row: Row, old: Stored | None) -> None:

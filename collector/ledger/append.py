@@ -43,18 +43,22 @@ def _append_lines(tx: Transaction, entries: Sequence[Entry]) -> int:
         else:
             again[number] = entry
     stored = tx.rows(again)
-    changed = [
-        row for number, entry in again.items() if (row := _row(tx, number, entry, entry.vm)) != stored.get(number)
-    ]
+    changed = []
+    for number, old in stored.items():  # a line that is known and not here has expired
+        row = _row(tx, number, again[number], again[number].vm)
+        if row != old:
+            changed.append(row)
     tx.add(list(added.values()))
     tx.replace(changed)
     return len(added) + len(changed)
 
 
 def _append_records(tx: Transaction, entries: dict[bytes, Entry]) -> int:
-    stored = tx.stored(entries)
+    stored, expired = tx.stored(entries), tx.expired(entries)
     added, replaced, versions = [], [], []
     for key, entry in entries.items():
+        if key in expired:
+            continue
         old = stored.get(key)
         number, vm = (old.id, old.vm) if old else (tx.vendor_id(), entry.vm)
         row = _row(tx, number, entry, vm)

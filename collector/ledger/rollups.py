@@ -10,7 +10,7 @@ import sqlite3
 from collections.abc import Iterable
 from typing import Final
 
-from collector.ledger.schema import SUMS
+from collector.ledger.schema import SUMS, UNDATED
 
 Run = tuple[int, int]
 
@@ -120,12 +120,12 @@ class Rollups:
         self._db.execute(RECENCY)
         self._db.execute("DELETE FROM stale")
 
-    def recount(self) -> None:
-        """Make all rollups anew from the records."""
-        self._db.execute("DELETE FROM usage_session")
-        self._db.execute("DELETE FROM usage_day")
+    def recount(self, from_day: int) -> None:
+        """Make the rollups of days from ``from_day`` on, and of what has no day, anew from the records."""
+        for table in ("usage_session", "usage_day"):
+            self._db.execute(f"DELETE FROM {table} WHERE day >= ? OR day = {UNDATED}", (from_day,))
         self._db.execute("DELETE FROM delta")
-        self._db.execute(DELTA_OF_ALL)
+        self._db.execute(f"{DELTA_OF_ALL.replace('WHERE', 'WHERE (day >= ? OR day = ?) AND')}", (from_day, UNDATED))
         self._apply(1)
         self._db.execute("INSERT OR IGNORE INTO stale SELECT no FROM session")
         self.settle()

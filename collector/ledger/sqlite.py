@@ -10,6 +10,7 @@ from __future__ import annotations
 import contextlib
 import sqlite3
 from collections.abc import Iterable, Iterator, Sequence
+from datetime import date
 from pathlib import Path
 from typing import Any, Final
 
@@ -19,6 +20,7 @@ from collector.ledger.append import append
 from collector.ledger.interning import Numbers
 from collector.ledger.migrations import migrate, refuse_newer
 from collector.ledger.rollups import Rollups
+from collector.ledger.schema import UNDATED
 from collector.ledger.writer import SeenLines, Transaction
 from collector.rows import Filter, GapRow, Page, QuarantineRow, RefusedRow, SourceRow
 
@@ -141,9 +143,24 @@ class SqliteLedger:
         return self._db.execute(query, values).fetchall()
 
     def recount(self) -> None:
-        """Make all rollups anew from the records."""
+        """Make all rollups anew from the records; days whose records have expired stay as they are."""
         with self.transaction() as tx:
-            tx.rollups.recount()
+            tx.rollups.recount(self._expired_day())
+
+    def expire(self, before: date) -> int:
+        """Delete the records of days before ``before``; their rollups stay, so no total changes. How many went."""
+        with self.transaction() as tx:
+            day = windows.number(before)
+            gone = tx.db.execute("DELETE FROM record WHERE day < ? AND day > ?", (day, UNDATED)).rowcount
+            tx.db.execute("DELETE FROM estimate WHERE record NOT IN (SELECT id FROM record)")
+            if day > self._expired_day():
+                tx.db.execute("INSERT OR REPLACE INTO setting VALUES ('expired', ?)", (str(day),))
+        return gone
+
+    def _expired_day(self) -> int:
+        """The first day whose records are all here."""
+        row = self._db.execute("SELECT value FROM setting WHERE name = 'expired'").fetchone()
+        return int(row[0]) if row else UNDATED + 1
 
     def check(self) -> str | None:
         """What SQLite's quick check finds wrong with the file, ``None`` if nothing; with the way back."""
@@ -181,7 +198,7 @@ class SqliteLedger:
             if row:
                 tx.db.create_function("local_day", 1, lambda ms: calendar.day(ms / 1000), deterministic=True)
                 tx.db.execute("UPDATE record SET day = local_day(ts) WHERE ts IS NOT NULL")
-                tx.rollups.recount()
+                tx.rollups.recount(self._expired_day())
 
 
 def _open(path: Path, *, read_only: bool) -> sqlite3.Connection:

@@ -179,6 +179,12 @@ class Transaction:
             found[key] = Stored(row[0], version, vm, tuple(row))
         return found
 
+    def expired(self, keys: Iterable[bytes]) -> set[bytes]:
+        """Keys whose records were deleted when their time was up: they were counted and are not counted again."""
+        query = """SELECT key FROM vendor LEFT JOIN record ON record.id = vendor.id
+            WHERE record.id IS NULL AND key IN ({})"""
+        return {row[0] for row in self.select(query, keys)}
+
     def set_versions(self, versions: Iterable[tuple[bytes, int, Version]]) -> None:
         """Remember which version of each key a record holds."""
         self.db.executemany(

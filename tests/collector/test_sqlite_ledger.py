@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import sqlite3
+from datetime import date
 from pathlib import Path
 
 import pytest
@@ -124,6 +125,17 @@ def test_another_zone_counts_the_days_again_and_keeps_every_call(ledger, path):
         inside = [entry for entry in moved.scan(ALL_RECORDS) if start <= entry.ts_ms / 1000 < end]
         assert row.calls == len(inside) == query.total(Filter(window=span)).calls
     moved.close()
+
+
+def test_records_that_expire_leave_every_total_and_are_not_counted_when_read_again(ledger):
+    query = Query(ledger, ledger.calendar)
+    told = query.aggregates(), query.models(), query.total()
+    assert ledger.expire(date(2026, 3, 29)) == 3
+    assert (query.aggregates(), query.models(), query.total()) == told
+    put(ledger, *(record(f"k{number}", START + number * 3600, COUNTS, PRICED, "s") for number in range(12)))
+    ledger.recount()
+    assert (query.aggregates(), query.models(), query.total()) == told
+    assert len(list(ledger.scan(ALL_RECORDS))) == 9
 
 
 def test_two_writers_number_and_dedupe_as_one(ledger, path):
