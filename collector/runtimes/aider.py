@@ -8,7 +8,8 @@ Read from https://github.com/Aider-AI/aider (aider/coders/base_coder.py, aider/i
 - ``--analytics-log`` has exact integers per message without a cache split, again with Aider's own price. Where aider
   streams it counts tokens itself. The name of a model it does not know is redacted.
 - one run can be in both. The log knows better: a run of the history that starts when the log says that aider was
-  launched is not counted again.
+  launched is not counted again. Only what the log cannot say is taken from there: the history names cache hits and
+  writes where there are any, so a message without them had none.
 """
 
 from __future__ import annotations
@@ -17,6 +18,7 @@ import os
 import re
 from collections import Counter
 from collections.abc import Iterator, Mapping
+from dataclasses import replace
 from datetime import datetime
 from decimal import Decimal
 from hashlib import blake2b
@@ -137,14 +139,15 @@ class Aider:
                 if path not in found and os.path.lexists(path):
                     found.append(path)
         logs = tuple(path for path in found if not _is_history(path.name))
+        histories = tuple(path for path in found if _is_history(path.name))
         for path in found:
-            yield Source(RUNTIME, path, logs if path not in logs else ())
+            yield Source(RUNTIME, path, histories if path in logs else logs)
 
     def read(self, source: Source, state: dict[str, Any] | None) -> Iterator[Batch]:
         """A log or a history from the last run that was seen on. Raises ``SourceError``."""
         if _is_history(source.path.name):
             return _read_history(source, state or {})
-        return _read_log(source.path, state or {})
+        return _read_log(source, state or {})
 
 
 def _is_history(file: str) -> bool:
@@ -207,9 +210,39 @@ def _launches(log: Path) -> Iterator[float]:
         return
 
 
-def _read_log(path: Path, state: dict[str, Any]) -> Iterator[Batch]:
+def _cache_parts(histories: tuple[Path, ...]) -> list[tuple[float, list[tuple[int, int]]]]:
+    """Start of every run in the histories, with the cache hits and writes of each of its messages in order."""
+    runs: list[tuple[float, list[tuple[int, int]]]] = []
+    for path in histories:
+        history = _History("", [])
+        try:
+            for block in LineFile(path).blocks():
+                for line in block.splitlines():
+                    record = history.take(line.rstrip())
+                    if HEADER.fullmatch(line.rstrip()) and history.start is not None:
+                        runs.append((history.start, []))
+                    if record is not None:
+                        tokens = record.tokens
+                        runs[-1][1].append((tokens.cache_read_tokens or 0, tokens.cache_write_tokens or 0))
+        except SourceError:
+            continue
+    return runs
+
+
+def _cache_of(
+    runs: list[tuple[float, list[tuple[int, int]]]], start: float, number: int
+) -> tuple[int | None, int | None]:
+    """Cache hits and writes of message ``number`` of the run that began at ``start``, if a history tells."""
+    for began, messages in runs:
+        if abs(began - start) <= SAME_START and number <= len(messages):
+            return messages[number - 1]
+    return None, None
+
+
+def _read_log(source: Source, state: dict[str, Any]) -> Iterator[Batch]:
     """Messages of an analytics log; a run is everything from one ``launched`` to the next."""
-    file = LineFile(path, state.get("at"))
+    file = LineFile(source.path, state.get("at"))
+    told = _cache_parts(source.parts)
     start, ended, messages = state.get("start"), state.get("ended"), state.get("messages", 0)
     run = state.get("run", 0)
     for block in file.blocks():
@@ -227,7 +260,8 @@ def _read_log(path: Path, state: dict[str, Any]) -> Iterator[Batch]:
             ended = latest(ended, when)
             if entry["event"] == "message_send":
                 messages += 1
-                batch.records.append(_sent(mapping(entry.get("properties")), _run(run, start), start, when, messages))
+                record = _sent(mapping(entry.get("properties")), _run(run, start), start, when, messages)
+                batch.records.append(_with_cache(record, *_cache_of(told, start, messages)))
             _list(batch, _run(run, start), start, ended)
         batch.state = {"at": file.position, "start": start, "ended": ended, "messages": messages, "run": run}
         yield batch
@@ -265,6 +299,14 @@ def _sent(properties: dict[str, Any], run: str, start: float, when: float, numbe
         vendor_basis=None if pico is None else "runtime_price",
         caveat=ESTIMATED,
     )
+
+
+def _with_cache(record: Record, hit: int | None, write: int | None) -> Record:
+    """The record with the cache's part taken out of its input; as it is where no part is known or it cannot be."""
+    sent = record.tokens.input_tokens
+    if hit is None or sent is None or (rest := fresh(sent, hit, write)) is None:
+        return record
+    return replace(record, tokens=Tokens(rest, hit, write, None, record.tokens.output_tokens, None))
 
 
 READER: Final = Aider()
