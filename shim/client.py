@@ -14,6 +14,7 @@ from typing import TYPE_CHECKING, Any, Final, Protocol, cast
 
 from aiohttp.http import HttpRequestParser
 from aiohttp.http_exceptions import BadHttpMethod, HttpProcessingError, LineTooLong
+from aiohttp.streams import StreamReader
 
 from shim import errors
 from shim.request import Request
@@ -119,10 +120,12 @@ class ClientConnection(asyncio.Protocol):
     __slots__ = (
         "_discarding",
         "_head_bytes",
+        "_last_body",
         "_parser",
         "_queue",
         "_reading_paused",
         "_registry",
+        "_serving",
         "_upgraded",
         "call",
         "transport",
@@ -136,6 +139,8 @@ class ClientConnection(asyncio.Protocol):
         self._upgraded = False
         self._discarding = False
         self._head_bytes = 0
+        self._last_body: StreamReader | None = None
+        self._serving = False
         self.call: Answering | None = None
         self.transport: asyncio.Transport | None = None
 
@@ -170,6 +175,7 @@ class ClientConnection(asyncio.Protocol):
             return
         if messages:
             self._head_bytes = 0
+            self._last_body = messages[-1][1]
             self._queue.extend(messages)
             if self._upgraded and (self.call is not None or len(self._queue) > 1):
                 self._refuse(HttpProcessingError(message="an upgrade behind other requests"))
@@ -177,7 +183,7 @@ class ClientConnection(asyncio.Protocol):
                 self._next()
             elif len(self._queue) >= PIPELINE:
                 self.hold_reading()
-        elif self.call is None:
+        elif self._last_body is None or self._last_body.is_eof():
             self._within_head(len(data))
         if tail and self.call is not None:
             self.call.client_data(tail)
@@ -217,7 +223,8 @@ class ClientConnection(asyncio.Protocol):
         if not keep_alive or self._registry.closing or self._upgraded:
             self.close()
         elif self._queue:
-            self._next()
+            if not self._serving:
+                self._next()
         elif self.transport is not None:
             self._registry.idle[self] = self._registry.loop.time()
 
@@ -253,6 +260,7 @@ class ClientConnection(asyncio.Protocol):
         registry = self._registry
         registry.idle.pop(self, None)
         registry.reading.pop(self, None)
+        self._serving = True  # requests that are answered within this loop do not start it again
         while self._queue and self.call is None and self.transport is not None and not self.transport.is_closing():
             message, payload = self._queue.popleft()
             request = Request(
@@ -267,6 +275,7 @@ class ClientConnection(asyncio.Protocol):
                 self._upgraded,
             )
             registry.serve(self, request)
+        self._serving = False
         if self._reading_paused and len(self._queue) < PIPELINE:
             self.resume_reading()
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 
 from tests.e2e.programs import Shim
-from tests.fake_upstream import FakeUpstream
+from tests.fake_upstream import EMPTY, FakeUpstream
 from tests.shim.raw import PATH, connect, exchange, read_response, request, rest_of, status_of
 
 SECRET = "a-secret-of-the-tunnel"
@@ -115,6 +115,18 @@ def test_a_head_without_bounds_is_refused(shim: Shim, provider: FakeUpstream):
             assert status_of(rest_of(connection)) in (400, 431)
     assert provider.got == []
     assert status_of(exchange(shim.url, request(shim.url, b"{}", "Connection: close"))) == 200
+
+
+def test_a_head_without_bounds_behind_a_call_is_refused_too(shim: Shim, provider: FakeUpstream):
+    provider.answers(0.5, EMPTY)
+    with connect(shim.url) as connection:
+        flood = b"".join(b"X-%d: %b\r\n" % (n, b"y" * 8000) for n in range(100))
+        try:
+            connection.sendall(request(shim.url) + head(shim.url)[:-2] + flood)
+            assert rest_of(connection).count(b"HTTP/1.1 200") == 0
+        except (ConnectionResetError, BrokenPipeError):
+            pass
+    assert len(provider.got) <= 1
 
 
 def test_no_upstream_comes_from_a_header(shim: Shim, provider: FakeUpstream):

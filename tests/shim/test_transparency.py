@@ -173,6 +173,12 @@ def test_requests_may_come_one_behind_the_other(shim: Shim, provider: FakeUpstre
     assert answers == [path.removeprefix("/picoclaw/openai").encode() for path in paths]
 
 
+def test_any_number_of_requests_may_come_at_once(shim: Shim):
+    one = request(shim.url, b"", path="/-/healthz", method="GET")
+    last = request(shim.url, b"", CLOSING, path="/-/healthz", method="GET")
+    assert exchange(shim.url, one * 3000 + last).count(b'{"status":"ok"}') == 3001
+
+
 def read_response_of(connection: socket.socket, path: str) -> bytes:
     sent = whole(path.removeprefix("/picoclaw/openai").encode())
     data = b""
