@@ -21,6 +21,7 @@ COMMANDS: Final = {
     "report": "Show tokens and cost by day, model, runtime, session or vm.",
     "status": "Show windows, shim, sources, lag and refusals.",
     "doctor": "Say what is wrong on this VM and how to mend it.",
+    "stores": "Show the service the session stores, and nothing else of a home.",
     "audit": "Review usage logs on their own.",
     "export": "Write CSV, Parquet, FOCUS-shaped rows, or send OTLP.",
     "reprice": "Show what the prices of now would say.",

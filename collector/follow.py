@@ -35,6 +35,10 @@ class Follower:
         if self._failure is not None:
             raise self._failure
 
+    def alive(self) -> bool:
+        """Whether passes go on."""
+        return self._thread.is_alive()
+
     def stop(self) -> None:
         """Stop after the source being read."""
         self._stopping.set()

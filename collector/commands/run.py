@@ -4,18 +4,18 @@ from __future__ import annotations
 
 import asyncio
 import os
-import signal
 import stat
 import sys
+from collections.abc import Callable
 
 import click
-from aiohttp import web
 
 from collector.api.access import Access
 from collector.api.server import application
 from collector.commands.opening import open_query
 from collector.follow import Follower
 from collector.metrics import exposition
+from collector.serving import serve_until_stopped
 from collector.settings import Settings
 from shim.names import ConfigError
 
@@ -28,7 +28,7 @@ def command(settings: Settings) -> None:
     follower = Follower(settings)
     follower.start()
     try:
-        asyncio.run(serve(settings, token))
+        asyncio.run(_serve(settings, token, follower.alive))
     except OSError as error:
         click.echo(
             f"usage-collector: port {settings.api_port} on {settings.api_bind} cannot be used "
@@ -38,6 +38,12 @@ def command(settings: Settings) -> None:
         sys.exit(2)
     finally:
         follower.stop()
+
+
+async def _serve(settings: Settings, token: bytes | None, healthy: Callable[[], bool]) -> None:
+    access = Access.of(settings.allowed_hosts, token)
+    app = application(lambda: open_query(settings), access, lambda query: exposition(query, ""))
+    await serve_until_stopped(app, settings.api_bind, settings.api_port, healthy=healthy)
 
 
 def read_token(settings: Settings) -> bytes | None:
@@ -56,20 +62,3 @@ def read_token(settings: Settings) -> bytes | None:
     if not token:
         raise ConfigError(f"VM_USAGE_API_TOKEN_FILE {path} is empty: put a token into it.")
     return token
-
-
-async def serve(settings: Settings, token: bytes | None) -> None:
-    """Serve until SIGTERM or SIGINT. Raises ``OSError`` where the port cannot be used."""
-    stopped = asyncio.Event()
-    loop = asyncio.get_running_loop()
-    for number in (signal.SIGTERM, signal.SIGINT):
-        loop.add_signal_handler(number, stopped.set)
-    access = Access.of(settings.allowed_hosts, token)
-    app = application(lambda: open_query(settings), access, lambda query: exposition(query, ""))
-    runner = web.AppRunner(app, access_log=None)
-    await runner.setup()
-    try:
-        await web.TCPSite(runner, settings.api_bind, settings.api_port).start()
-        await stopped.wait()
-    finally:
-        await runner.cleanup()
