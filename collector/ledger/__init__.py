@@ -121,6 +121,25 @@ class Seen:
     sessions: int
 
 
+@dataclass(frozen=True, slots=True)
+class Contact:
+    """What a hub knows of a VM that pushes. Times in epoch ms; ``skew_ms``: how far the VM's clock is ahead of ours.
+
+    ``waiting``: records that the VM has not pushed yet. ``missing``: usage lines that never arrived there, ``refused``
+    what counts nowhere there, ``quarantined`` what the hub refused of it.
+    """
+
+    vm: str
+    first_ms: int
+    last_ms: int
+    skew_ms: int | None
+    version: str | None
+    waiting: int
+    missing: int
+    refused: int
+    quarantined: int
+
+
 class LedgerError(Exception):
     """A ledger that cannot be used: of a newer version, damaged, not writable. One sentence with the way back."""
 
@@ -128,8 +147,11 @@ class LedgerError(Exception):
 class Ledger(Protocol):
     """One store of records. Every write is a transaction; reading never blocks on writing."""
 
-    def append(self, entries: Iterable[Entry]) -> int:
-        """Add or replace records by id (``merge.prefer`` decides between two versions); how many changed."""
+    def append(self, entries: Iterable[Entry], *, keep_known: bool = False) -> int:
+        """Add or replace records by id (``merge.prefer`` decides between two versions); how many changed.
+
+        ``keep_known``: what is known and of the same version stays as it is (the entries are older than that).
+        """
 
     def changes(self, after: int, limit: int) -> tuple[int, list[Entry]]:
         """New and changed records since a cursor, oldest first, and the next cursor."""
@@ -163,6 +185,9 @@ class Ledger(Protocol):
 
     def quarantine(self, limit: int) -> list[QuarantineRow]:
         """Lines that are no usage lines, newest first."""
+
+    def contacts(self) -> list[Contact]:
+        """The VMs that push to this ledger; none where it is not a hub's."""
 
     def scan(self, where: Filter) -> Iterator[Entry]:
         """Every counted record of a filter in order of time, for exports; streams."""

@@ -19,8 +19,11 @@ from shim.line import ID, TOKEN_CLASSES
 STATES: Final = {None: COUNTS} | {name: number for number, name in WITHDRAWN.items()}
 
 
-def append(tx: Transaction, entries: Iterable[Entry]) -> int:
-    """Add or replace records by id; how many changed. Raises ``ValueError`` for an id that is none of ours."""
+def append(tx: Transaction, entries: Iterable[Entry], *, keep_known: bool = False) -> int:
+    """Add or replace records by id (see ``Ledger.append``); how many changed.
+
+    Raises ``ValueError`` for an id that is none of ours.
+    """
     lines: list[Entry] = []
     records: dict[bytes, Entry] = {}
     for entry in entries:
@@ -28,10 +31,10 @@ def append(tx: Transaction, entries: Iterable[Entry]) -> int:
             lines.append(entry)
         else:
             records[bytes.fromhex(entry.id)] = entry
-    return _append_lines(tx, lines) + _append_records(tx, records)
+    return _append_lines(tx, lines, keep_known) + _append_records(tx, records, keep_known)
 
 
-def _append_lines(tx: Transaction, entries: Sequence[Entry]) -> int:
+def _append_lines(tx: Transaction, entries: Sequence[Entry], keep_known: bool) -> int:
     added: dict[int, Row] = {}
     again: dict[int, Entry] = {}
     for entry in entries:
@@ -40,7 +43,7 @@ def _append_lines(tx: Transaction, entries: Sequence[Entry]) -> int:
         number = base + int(seq)
         if note(int(seq)) or number in added:
             added[number] = _row(tx, number, entry, entry.vm)
-        else:
+        elif not keep_known:
             again[number] = entry
     stored = tx.rows(again)
     changed = []
@@ -53,7 +56,7 @@ def _append_lines(tx: Transaction, entries: Sequence[Entry]) -> int:
     return len(added) + len(changed)
 
 
-def _append_records(tx: Transaction, entries: dict[bytes, Entry]) -> int:
+def _append_records(tx: Transaction, entries: dict[bytes, Entry], keep_known: bool) -> int:
     stored, expired = tx.stored(entries), tx.expired(entries)
     added, replaced, versions = [], [], []
     for key, entry in entries.items():
@@ -65,7 +68,7 @@ def _append_records(tx: Transaction, entries: dict[bytes, Entry]) -> int:
         mine = Version(entry.session_id, entry.owner_ms, entry.revision, content(row))
         if old is None:
             added.append(row)
-        elif row != old.row and _replaces(mine, old):
+        elif row != old.row and _replaces(mine, old, keep_known):
             replaced.append(row)
         else:
             continue
@@ -76,14 +79,14 @@ def _append_records(tx: Transaction, entries: dict[bytes, Entry]) -> int:
     return len(versions)
 
 
-def _replaces(mine: Version, old: Stored) -> bool:
+def _replaces(mine: Version, old: Stored, keep_known: bool) -> bool:
     """Whether a version may stand for what is stored: it is preferred, or the same one with a new price or state."""
     same = (mine.session_id, mine.revision, mine.content) == (
         old.version.session_id,
         old.version.revision,
         old.version.content,
     )
-    return same or prefer(mine, old.version)
+    return prefer(mine, old.version) or (same and not keep_known)
 
 
 def _row(tx: Transaction, number: int, entry: Entry, vm: str) -> Row:

@@ -11,7 +11,7 @@ import time
 from collections.abc import Callable
 from typing import Final
 
-from collector.ledger import LedgerError, schema
+from collector.ledger import LedgerError, fleet_schema, schema
 
 Migration = Callable[[sqlite3.Connection], None]
 MIGRATIONS: Final[list[Migration]] = []
@@ -30,6 +30,13 @@ def m001_initial(db: sqlite3.Connection) -> None:
     """The first schema."""
     for statement in schema.statements():
         db.execute(statement)
+
+
+@migration
+def m002_fleet(db: sqlite3.Connection) -> None:
+    """What a hub keeps of VMs, and a VM of its hub."""
+    for table in (*fleet_schema.HUB_TABLES, fleet_schema.PUSH_REFUSED):
+        db.execute(table.ddl())
 
 
 def migrate(db: sqlite3.Connection, migrations: list[Migration] = MIGRATIONS) -> list[str]:

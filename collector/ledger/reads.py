@@ -19,6 +19,8 @@ COLUMNS: Final = {name: f"nullif(used.day, {UNDATED})" if name == "day" else f"s
 _SUMMED: Final = ", ".join(f"sum(used.{name})" for name in SUMS)
 _KIND: Final = ", ".join(f"kind.{name}" for name in KIND)
 CLASSES: Final = len(TOKEN_CLASSES)
+# A cursor of the journal is ``run * RUN + records of it that were given``; no transaction adds so many.
+RUN: Final = 2**24
 
 LOGGED: Final = """EXISTS (SELECT 1 FROM usage_session AS used JOIN shape ON shape.no = used.shape
     WHERE used.session = session.no AND shape.source = 'log')"""
@@ -207,16 +209,26 @@ def scan(db: sqlite3.Connection, where: Filter) -> Iterator[Entry]:
 
 
 def changes(db: sqlite3.Connection, after: int, limit: int) -> tuple[int, list[Entry]]:
-    """See ``Ledger.changes``: whole runs of the journal, at least one, about ``limit`` records."""
+    """See ``Ledger.changes``: at most ``limit`` records. A cursor is a run of the journal and how much of it was given."""
     found: dict[str, Entry] = {}
-    for number, first, last in db.execute("SELECT no, first, last FROM change WHERE no > ? ORDER BY no", (after,)):
-        if found and len(found) + last - first + 1 > limit:
-            break
-        for row in db.execute(f"{ENTRY} WHERE record.id BETWEEN ? AND ?", (first, last)):
+    number, given = divmod(after, RUN)
+    for run, first, last in db.execute("SELECT no, first, last FROM change WHERE no >= ? ORDER BY no", (number,)):
+        start = first + given if run == number else first
+        stop = min(last, start + limit - len(found) - 1)
+        for row in db.execute(f"{ENTRY} WHERE record.id BETWEEN ? AND ?", (start, stop)):
             entry = _entry(row)
             found[entry.id] = entry
-        after = number
+        after = run * RUN + stop - first + 1 if stop < last else (run + 1) * RUN
+        if len(found) >= limit or stop < last:
+            break
     return after, list(found.values())
+
+
+def waiting(db: sqlite3.Connection, after: int) -> int:
+    """How many records of the journal come after a cursor."""
+    number, given = divmod(after, RUN)
+    row = db.execute("SELECT ifnull(sum(last - first + 1), 0) FROM change WHERE no >= ?", (number,)).fetchone()
+    return max(0, int(row[0]) - given)
 
 
 def _entry(row: tuple[Any, ...]) -> Entry:

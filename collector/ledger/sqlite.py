@@ -15,7 +15,7 @@ from pathlib import Path
 from typing import Any, Final
 
 from collector import windows
-from collector.ledger import Entry, Group, LedgerError, Seen, SessionHead, reads
+from collector.ledger import Contact, Entry, Group, LedgerError, Seen, SessionHead, reads
 from collector.ledger.append import append
 from collector.ledger.interning import Numbers
 from collector.ledger.migrations import migrate, refuse_newer
@@ -85,10 +85,10 @@ class SqliteLedger:
                 self._db.execute("ROLLBACK")
             raise
 
-    def append(self, entries: Iterable[Entry]) -> int:
+    def append(self, entries: Iterable[Entry], *, keep_known: bool = False) -> int:
         """See ``Ledger.append``."""
         with self.transaction() as tx:
-            return append(tx, entries)
+            return append(tx, entries, keep_known=keep_known)
 
     def groups(self, by: Sequence[str], where: Filter) -> list[Group]:
         """See ``Ledger.groups``."""
@@ -117,6 +117,14 @@ class SqliteLedger:
     def changes(self, after: int, limit: int) -> tuple[int, list[Entry]]:
         """See ``Ledger.changes``."""
         return reads.changes(self._db, after, limit)
+
+    def waiting(self, after: int) -> int:
+        """How many records come after a cursor of ``changes``."""
+        return reads.waiting(self._db, after)
+
+    def contacts(self) -> list[Contact]:
+        """See ``Ledger.contacts``."""
+        return []
 
     def seen(self, by: str) -> list[Seen]:
         """See ``Ledger.seen``."""
