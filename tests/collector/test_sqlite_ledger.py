@@ -9,7 +9,7 @@ from pathlib import Path
 import pytest
 
 from collector import windows
-from collector.ingest_store import Step
+from collector.ingest_batch import BatchStep
 from collector.ledger import LedgerError, migrations
 from collector.ledger.migrations import migrate
 from collector.ledger.schema import TABLES
@@ -25,7 +25,7 @@ COUNTS = Tokens(100, 20, 0, 0, 30, None)
 
 def put(ledger: SqliteLedger, *records) -> None:
     with ledger.transaction() as tx:
-        Step(tx, "vm-1", ALLOWLIST, PRICER, [KEY]).take(Batch(records=list(records)))
+        BatchStep(tx, "vm-1", ALLOWLIST, PRICER, [KEY]).take(Batch(records=list(records)))
 
 
 @pytest.fixture
@@ -151,7 +151,7 @@ def test_two_writers_number_and_dedupe_as_one(ledger, path):
 def test_a_transaction_that_fails_writes_nothing_and_spoils_nothing(ledger):
     before = Query(ledger, ledger.calendar).total()
     with pytest.raises(RuntimeError), ledger.transaction() as tx:
-        Step(tx, "vm-9", ALLOWLIST, PRICER, []).take(Batch(records=[record("x", START, COUNTS, "new", "new")]))
+        BatchStep(tx, "vm-9", ALLOWLIST, PRICER, []).take(Batch(records=[record("x", START, COUNTS, "new", "new")]))
         raise RuntimeError
     assert Query(ledger, ledger.calendar).total() == before
     put(ledger, record("x", START, COUNTS, "new", "new"))
@@ -170,7 +170,7 @@ def test_a_copy_taken_while_a_reader_reads_says_the_same(ledger, tmp_path, way):
 def test_a_reader_sees_what_was_committed_and_is_not_blocked(ledger, path):
     reader = SqliteLedger(path, read_only=True)
     with ledger.transaction() as tx:
-        Step(tx, "vm-1", ALLOWLIST, PRICER, []).take(Batch(records=[record("x", START, COUNTS, PRICED, "s")]))
+        BatchStep(tx, "vm-1", ALLOWLIST, PRICER, []).take(Batch(records=[record("x", START, COUNTS, PRICED, "s")]))
         assert Query(reader, reader.calendar).total().calls == 12
     assert Query(reader, reader.calendar).total().calls == 13
     reader.close()

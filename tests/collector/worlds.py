@@ -12,9 +12,9 @@ from pathlib import Path
 
 from hypothesis import strategies as st
 
+from collector.ingest_batch import BatchStep
 from collector.ingest_log import LogIngest
 from collector.ingest_report import IngestReport, silent
-from collector.ingest_store import Step
 from collector.ledger.sqlite import SqliteLedger
 from collector.pricing import Pricer
 from collector.query import ALL_RECORDS, Query
@@ -140,7 +140,7 @@ class Vm:
             self.logs.read(path, report, silent)
         else:
             with self.ledger.transaction() as tx:
-                Step(tx, "vm-1", ALLOWLIST, PRICER, [KEY]).take(delivery)
+                BatchStep(tx, "vm-1", ALLOWLIST, PRICER, [KEY]).take(delivery)
         return report
 
     def facts(self) -> dict[str, object]:
