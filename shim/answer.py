@@ -10,6 +10,7 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, Final
 
 from shim import inject
+from shim.body import LAST_CHUNK
 from shim.response import MAX_HEAD, BadResponse, Body, Head, UntilClose, parse_head
 from shim.tap import BATCH
 
@@ -20,7 +21,6 @@ if TYPE_CHECKING:
     from shim.tap import Tap
 
 CHUNKED: Final = b"Transfer-Encoding: chunked"
-LAST_CHUNK: Final = b"0\r\n\r\n"
 FRAMING: Final = (b"content-length", b"transfer-encoding")
 
 

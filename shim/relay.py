@@ -9,14 +9,14 @@ own shape. The way back is ``shim.answer``'s.
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Coroutine, Sequence
+from collections.abc import Coroutine
 from typing import Any, Final
 
 import orjson
-from aiohttp.http_exceptions import HttpProcessingError
 
 from shim import inject
-from shim.answer import LAST_CHUNK, Answer
+from shim.answer import Answer
+from shim.body import BodyError, Upload, read_up_to
 from shim.client import ClientConnection
 from shim.counters import Counters
 from shim.dial import Unreachable
@@ -29,7 +29,6 @@ from shim.upstream import Pool, UpstreamConnection
 # A metered JSON body up to this size is read whole before it is sent; a larger one is streamed, and then its model,
 # its session by content and its usage option stay unknown.
 MAX_READ_BODY: Final = 32 << 20
-BODY_SECONDS: Final = 60.0
 # A body this small is sent in one piece with its head.
 ONE_WRITE: Final = 1 << 16
 CONTINUE: Final = b"HTTP/1.1 100 Continue\r\n\r\n"
@@ -63,8 +62,7 @@ class Call:
     _plain: bytes | None = None  # the body of an injected call as the client sent it
     _to_send: tuple[bytes, bytes] | None = None  # head and body, kept until the answer begins
     _retried = False
-    _uploaded = True
-    _gate: asyncio.Future[None] | None = None  # closed while the upstream takes no more
+    _upload: Upload | None = None
     _tunnel = False
     _early = b""  # what the client sent before its upgrade was agreed to
 
@@ -91,61 +89,38 @@ class Call:
             self._client.write(CONTINUE)
         length = request.length
         readable = self._tap is not None and (length is None or length <= MAX_READ_BODY)
-        self._spawn(self._read_body() if readable else self._stream_body(()))
+        self._spawn(self._read_body() if readable else self._stream_body([]))
 
     async def _read_body(self) -> None:
         """Collect a body that the meter wants to read; one that turns out too large is streamed after all."""
-        pieces: list[bytes] = []
-        size = 0
-        while piece := await self._next_piece():
-            pieces.append(piece)
-            size += len(piece)
-            if size > MAX_READ_BODY:
-                await self._stream_body(pieces)
-                return
-        if piece is not None:
+        try:
+            pieces, whole = await read_up_to(self._request, MAX_READ_BODY)
+        except BodyError as error:
+            self._fail(error.status, error.code, str(error), "client_closed")
+            return
+        if whole:
             body = b"".join(pieces)
             pieces.clear()
             self._begin(body)
+        else:
+            await self._stream_body(pieces)
 
-    async def _next_piece(self) -> bytes | None:
-        """The next bytes of the body, empty at its end, ``None`` where the client stalls or breaks the framing."""
-        try:
-            async with asyncio.timeout(BODY_SECONDS):
-                return await self._request.payload.readany()
-        except TimeoutError:
-            self._fail(408, "timeout", "The request body did not come in time.", "client_closed")
-        except HttpProcessingError:
-            self._fail(400, "malformed", "The request body is not well-formed.", "client_closed")
-        return None
-
-    async def _stream_body(self, begun: Sequence[bytes]) -> None:
+    async def _stream_body(self, begun: list[bytes]) -> None:
         """Pass a body on as it comes, over a connection of its own: it could not be sent a second time."""
-        self._uploaded = False
+        upload = self._upload = Upload(self._request, self._relay.loop)
         if self._tap is not None:
             self._tap.request(self._request.headers, None)
         connection = await self._open()
         if connection is None:
             return
-        length = self._request.length
-        self._send(connection, self._request_head(length), b"")
-        for piece in begun:
-            await self._upload(piece, chunked=length is None)
-        while rest := await self._next_piece():
-            await self._upload(rest, chunked=length is None)
-        if rest is None or self.over:
+        transport = connection.transport
+        self._send(connection, self._request_head(self._request.length), b"")
+        if transport is None:
             return
-        if length is None and connection.transport is not None:
-            connection.transport.write(LAST_CHUNK)
-        self._uploaded = True
-
-    async def _upload(self, piece: bytes, *, chunked: bool) -> None:
-        transport = self._connection.transport if self._connection is not None else None
-        if transport is None or transport.is_closing():
-            return
-        transport.write(b"%x\r\n%b\r\n" % (len(piece), piece) if chunked else piece)
-        if self._gate is not None:
-            await self._gate
+        try:
+            await upload.run(transport, begun)
+        except BodyError as error:
+            self._fail(error.status, error.code, str(error), "client_closed")
 
     def _begin(self, body: bytes) -> None:
         """The body is here: read what it says, add the usage option where it is wanted, send."""
@@ -230,17 +205,15 @@ class Call:
         """The upstream takes no more of the request for now."""
         if self._tunnel:
             self._client.hold_reading()
-        elif self._gate is None:
-            self._gate = self._relay.loop.create_future()
+        elif self._upload is not None:
+            self._upload.paused()
 
     def upload_resumed(self) -> None:
         """The upstream takes bytes again."""
         if self._tunnel:
             self._client.resume_reading()
-        elif self._gate is not None:
-            gate, self._gate = self._gate, None
-            if not gate.done():
-                gate.set_result(None)
+        elif self._upload is not None:
+            self._upload.resumed()
 
     def answered(self, status: int) -> None:
         """The answer has begun: from here on nothing is sent twice."""
@@ -352,6 +325,10 @@ class Call:
         if self._tap is not None:
             self._tap.end(outcome, self.status)
         self._client.done(keep_alive=keep_alive and not self.closing)
+
+    @property
+    def _uploaded(self) -> bool:
+        return self._upload is None or self._upload.over
 
     def _stop_task(self) -> None:
         task = self._task
