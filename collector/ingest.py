@@ -17,6 +17,7 @@ from collector.pricing import Pricer
 from collector.runtimes import Reader
 from collector.runtimes.table import READERS
 from collector.settings import Settings
+from collector.tail import family
 from shim.allowlist import Allowlist
 from shim.identity import existing_key
 from shim.places import USER_STATE, capture_logs
@@ -44,6 +45,7 @@ class Ingest:
         self._settings = settings
         self._allowlist = allowlist
         self._pricer = pricer
+        self._named = list(logs or ())
         self._logs = list(logs) if logs is not None else [settings.log] if settings.log else []
         self._homes = list(homes) if homes is not None else list(settings.homes)
         self._readers = readers
@@ -53,6 +55,9 @@ class Ingest:
         """One pass. ``stop`` is asked between sources."""
         began = time.monotonic()
         report = IngestReport()
+        for log in self._named:
+            if not log.exists() and not family(log):
+                report.failed(log, "there is no such file")
         for log, captured in self._all_logs():
             if not stop():
                 self._log_ingest.read(log, report, progress, captured=captured)

@@ -326,6 +326,12 @@ def test_a_log_that_is_no_file_is_an_error_of_its_own(machine):
     assert [row.error for row in machine.query.sources()] == ["not a regular file"]
 
 
+def test_a_log_that_was_named_and_is_not_there_is_said(machine, tmp_path):
+    named = Ingest(machine.ledger, machine.settings, ALLOWLIST, PRICER, logs=[tmp_path / "typo.jsonl"], homes=[])
+    assert named.once().errors == [(str(tmp_path / "typo.jsonl"), "there is no such file")]
+    assert machine.read().errors == []
+
+
 def test_a_line_error_names_the_reason():
     with pytest.raises(LineError, match="field:ts"):
         LineReader().read(altered(1, ts=9e11).rstrip())

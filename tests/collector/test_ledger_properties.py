@@ -16,7 +16,7 @@ from collector.windows import Window
 from shim.line import TOKEN_CLASSES
 from tests.collector.worlds import ALLOWLIST, Vm, worlds
 
-FEW = settings(max_examples=40, deadline=None, suppress_health_check=[HealthCheck.too_slow])
+FEW = settings(max_examples=25, deadline=None, suppress_health_check=[HealthCheck.too_slow])
 
 
 @contextmanager
