@@ -170,7 +170,7 @@ def provider_of(runtime: str, provider: str | None, upstream: str | None, model:
     """The price lists of a call, best first; empty where no provider is known (``no_provider``)."""
     named = upstream if upstream is not None and upstream != "unknown" else provider
     if named is not None:
-        return _of_name(PROVIDERS.get(_key(named)), model)
+        return _of_name(_listed(_key(named)), model)
     if runtime in RUNTIME_PROVIDERS:
         return _of_name(RUNTIME_PROVIDERS[runtime], model)
     head, slash, rest = model.partition("/")
@@ -178,6 +178,11 @@ def provider_of(runtime: str, provider: str | None, upstream: str | None, model:
         return _of_name(PROVIDERS[_key(head)], rest)
     maker = maker_of(model)
     return (Candidate(maker, model, "provider_from_model"),) if maker else ()
+
+
+def _listed(name: str) -> str | None:
+    """The price list of a named upstream or provider. Provisioning calls each Azure resource ``azure-<resource>``."""
+    return "azure" if name.startswith("azure-") else PROVIDERS.get(name)
 
 
 def maker_of(model: str) -> str | None:

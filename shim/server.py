@@ -95,6 +95,8 @@ class Shim:
             target = guard.admit(request.target, headers, self.door, self.secret.value)
         if refused is not None or isinstance(target, Refusal):
             self._refuse(client, refused or target)  # type: ignore[arg-type]
+        elif target.startswith(OWN) and self.secret is not None and self.door.is_extra(headers.get("Host", "")):
+            self._refuse(client, Refusal(403, "host", "Through a tunnel only calls are served."))
         elif target.startswith(OWN):
             self._own(client, request, target.partition("?")[0])
         else:

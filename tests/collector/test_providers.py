@@ -29,6 +29,7 @@ def test_every_provider_of_the_tables_is_one_of_the_book():
     ("runtime", "model", "provider", "upstream", "found"),
     [
         ("picoclaw", "gpt-5", None, "azure", [("azure", "gpt-5", None)]),
+        ("picoclaw", "gpt-5", None, "azure-myresource", [("azure", "gpt-5", None)]),
         ("picoclaw", "openai/gpt-5", None, "openrouter", [("openrouter", "openai/gpt-5", None)]),
         (
             "picoclaw",

@@ -167,6 +167,7 @@ def test_a_host_of_the_tunnel_needs_its_secret(shim_process, upstream: FakeUpstr
     assert call(path=f"/{SECRET}{PATH}") == 200
     assert all(SECRET.encode() not in got.head for got in upstream.got)
     assert [got.target for got in upstream.got] == ["/v1/chat/completions"] * 2
+    assert call(path=f"/{SECRET}/-/status") == 403
 
 
 def test_refusals_are_counted_by_reason(shim_process):
