@@ -98,6 +98,7 @@ class Pricer:
     ) -> None:
         self.book: Final = book
         self._overrides: Final = overrides
+        self.has_own_prices: Final = overrides is not None
         self._acu_pico: Final = None if acu_usd is None else to_pico(acu_usd)
         self._urls: Final = dict(upstream_urls or {})
         self._choices: dict[tuple[str | None, ...], _Choice] = {}

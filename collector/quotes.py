@@ -1,6 +1,6 @@
 """Prices of usage lines, fast: what a price depends on is looked up once, the rest is integer arithmetic.
 
-The pricer decides (``collector.pricing``). Calls that agree on names, on the minute and on which token classes are
+The pricer decides (``collector.pricing``). Calls that agree on names, on the hour and on which token classes are
 known and not zero get the same verdict and the same rates, as long as the whole input stays between two thresholds; so
 the verdict is learned from the first of them. What is learned is used only if its arithmetic gave the pricer's figure.
 """
@@ -18,9 +18,10 @@ from collector.pricing import Priced, Pricer
 from collector.rates import MAX_PLAUSIBLE_TOKENS, Card
 from collector.record import Record
 
-MAX_REMEMBERED: Final = 20_000
-# Prices begin and end on whole minutes in every list.
-EPOCH_SECONDS: Final = 60
+MAX_REMEMBERED: Final = 4_000
+# The book's prices begin on days and at hours of UTC; an operator's may begin on any minute.
+BOOK_EPOCH: Final = 3600
+OWN_EPOCH: Final = 60
 NO_LIMIT: Final = sys.maxsize
 Known = tuple[int | None, ...]
 Counts = tuple[int, int, int, int, int, int]
@@ -47,6 +48,7 @@ class Quotes:
 
     def __init__(self, pricer: Pricer) -> None:
         self._pricer = pricer
+        self._epoch = OWN_EPOCH if pricer.has_own_prices else BOOK_EPOCH
         self._quotes: dict[tuple[object, ...], list[Quote]] = {}
 
     def price(self, call: Call, known: Known, counts: Counts) -> tuple[int | None, Quote]:
@@ -61,7 +63,7 @@ class Quotes:
         whole = fresh + read + write
         if hour > write or reasoning > output or whole > MAX_PLAUSIBLE_TOKENS or output > MAX_PLAUSIBLE_TOKENS:
             return self._price(call)[0]
-        key = (call.form, int(call.ts) // EPOCH_SECONDS, known)
+        key = (call.form, int(call.ts) // self._epoch, known)
         for quote in self._quotes.get(key, ()):
             if quote.low < whole <= quote.high:
                 return (quote.fixed if quote.per_token is None else _cost(quote.per_token, counts)), quote

@@ -25,7 +25,7 @@ from collector.ledger.writer import SeenLines, Transaction
 from collector.rows import Filter, GapRow, Page, QuarantineRow, RefusedRow, SourceRow
 
 BUSY_MS: Final = 30_000
-CACHE_KIB: Final = 24 * 1024
+CACHE_KIB: Final = 12 * 1024
 REMEDY: Final = (
     "move the file away and run `usage-collector ingest`: logs and stores are read again to the same ledger."
 )
