@@ -141,12 +141,14 @@ class LineStep:
 
 
 def _shape(call: Call) -> Shape:
+    captured = call.wire in CAPTURED_WIRES
+    model_source = ("stream" if captured else "log") if call.model else "none"
     return Shape(
         call.vm,
         call.runtime,
         "log",
         call.model,
-        "log" if call.model else "none",
+        model_source,
         call.upstream,
         call.wire,
         call.service_tier,

@@ -24,13 +24,19 @@ RUN: Final = 2**24
 
 LOGGED: Final = """EXISTS (SELECT 1 FROM usage_session AS used JOIN shape ON shape.no = used.shape
     WHERE used.session = session.no AND shape.source = 'log')"""
+# A session's model: a metered one's is what its lines say (a store may know an alias only); another's is what its own
+# store calls the session's model, else what its records used last.
+LINES_FIRST: Final = f"(session.last_model IS NOT NULL AND (session.model IS NULL OR {LOGGED}))"
+# A store that knows nothing but a session's start (aider's history) does not tell when it ended.
+ENDED: Final = """CASE WHEN session.ended IS NULL AND session.last <= session.started THEN NULL
+    ELSE ifnull(session.ended, session.last) END"""
 HEAD: Final = f"""session.no, session.vm, session.runtime, session.session_id,
     (SELECT opaque.session_id FROM record JOIN session AS opaque ON opaque.no = record.ref
         WHERE record.session = session.no ORDER BY record.ts DESC, record.id DESC LIMIT 1),
-    ifnull(session.last_model, session.model),
-    CASE WHEN session.last_model IS NOT NULL THEN session.last_model_source
+    CASE WHEN {LINES_FIRST} THEN session.last_model ELSE session.model END,
+    CASE WHEN {LINES_FIRST} THEN session.last_model_source
         WHEN session.model IS NOT NULL THEN session.model_source ELSE 'none' END,
-    ifnull(session.started, session.first), ifnull(session.ended, session.last), session.parent,
+    ifnull(session.started, session.first), {ENDED}, session.parent,
     CASE WHEN {LOGGED} THEN 'log' ELSE 'vendor' END,
     (SELECT ifnull(sum(used.calls), 0) FROM usage_session AS used JOIN shape ON shape.no = used.shape
         WHERE used.session = session.no AND shape.attribution = 'ambiguous')"""
