@@ -83,14 +83,15 @@ class LineStep:
     def _take(self, call: Call) -> Row | None:
         """The row of a line that is new and counts, else ``None`` and a refusal."""
         form = self._forms.get(call.form) or self._form(call)
-        if form.refused == NOT_CAPTURED:
-            return self._refuse(call, NOT_CAPTURED)
-        base, note = self._boots.get(call.boot) or self._boot(call)
-        if not note(call.seq):
-            return self._refuse(call, "duplicate_line")
-        if form.refused is not None:
-            return self._refuse(call, form.refused)
-        return self._row(base + call.seq, call, form)
+        refused = form.refused
+        if refused != NOT_CAPTURED:
+            base, note = self._boots.get(call.boot) or self._boot(call)
+            if not note(call.seq):
+                refused = "duplicate_line"
+        if refused is None:
+            return self._row(base + call.seq, call, form)
+        self._refuse(call, refused)
+        return None
 
     def _boot(self, call: Call) -> tuple[int, Callable[[int], bool]]:
         found = self._boots[call.boot] = self._tx.boot(call.boot, call.vm)
