@@ -26,6 +26,8 @@ COMMANDS: Final = {
     "export": "Write CSV, Parquet, FOCUS-shaped rows, or send OTLP.",
     "reprice": "Show what the prices of now would say.",
     "reconcile": "Set a vendor's bill beside our records.",
+    "push": "Send records to the hub.",
+    "hub": "Gather the records of many VMs.",
     "mcp": "Serve the ledger to an agent over stdio.",
 }
 

@@ -9,7 +9,7 @@ from __future__ import annotations
 import asyncio
 import hashlib
 import mimetypes
-from collections.abc import Awaitable, Callable
+from collections.abc import Awaitable, Callable, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 from typing import Any, Final
@@ -67,11 +67,18 @@ class Answers:
 
 
 def application(
-    open_query: Callable[[], Query], access: Access, metrics: Callable[[Query], bytes] | None = None
+    open_query: Callable[[], Query],
+    access: Access,
+    metrics: Callable[[Query], bytes] | None = None,
+    own: Sequence[web.RouteDef] = (),
 ) -> web.Application:
-    """The API and the page over the query layer that ``open_query`` opens (called in the answering thread)."""
+    """The API and the page over the query layer that ``open_query`` opens (called in the answering thread).
+
+    ``own``: further routes, which see to it themselves who may use them.
+    """
     answers = Answers(open_query)
-    app = web.Application(middlewares=[_guarded(access)], client_max_size=1024)
+    app = web.Application(middlewares=[_guarded(access, frozenset(route.path for route in own))], client_max_size=1024)
+    app.router.add_routes(own)
     for endpoint in ENDPOINTS.values():
         app.router.add_get(PREFIX + endpoint.name, _endpoint(endpoint, answers))
     described = orjson.dumps(document(__version__, token=access.token is not None))
@@ -89,9 +96,11 @@ def application(
     return app
 
 
-def _guarded(access: Access) -> Any:
+def _guarded(access: Access, own: frozenset[str]) -> Any:
     @web.middleware
     async def guard(request: web.Request, handler: Handler) -> web.StreamResponse:
+        if request.path in own:
+            return await handler(request)
         denial = access.deny(request.method, request.headers.getall("Host", []), request.headers)
         if denial is not None and not (denial.status == 401 and _is_open(request.path)):
             response: web.StreamResponse = _error(denial.status, denial.message)

@@ -14,7 +14,9 @@ from collector.api.access import Access
 from collector.api.server import application
 from collector.commands.opening import open_query
 from collector.follow import Follower
+from collector.hub.settings import PushSettings
 from collector.metrics import exposition
+from collector.push_loop import PushLoop
 from collector.serving import serve_until_stopped
 from collector.settings import Settings
 from shim.names import ConfigError
@@ -26,7 +28,10 @@ def command(settings: Settings) -> None:
     """Follow the usage log and the runtimes' stores; serve the API and the page until told to stop."""
     token = read_token(settings)
     follower = Follower(settings)
+    pushing = _pushing(settings)
     follower.start()
+    if pushing is not None:
+        pushing.start()
     try:
         asyncio.run(_serve(settings, token, follower.alive))
     except OSError as error:
@@ -37,7 +42,15 @@ def command(settings: Settings) -> None:
         )
         sys.exit(2)
     finally:
+        if pushing is not None:
+            pushing.stop()
         follower.stop()
+
+
+def _pushing(settings: Settings) -> PushLoop | None:
+    """The push to the hub; ``None`` where no hub is set and nothing leaves the VM."""
+    push = PushSettings.from_env(settings.environ)
+    return None if push is None else PushLoop(settings, push)
 
 
 async def _serve(settings: Settings, token: bytes | None, healthy: Callable[[], bool]) -> None:

@@ -215,7 +215,7 @@ def scan(db: sqlite3.Connection, where: Filter) -> Iterator[Entry]:
 
 
 def changes(db: sqlite3.Connection, after: int, limit: int) -> tuple[int, list[Entry]]:
-    """See ``Ledger.changes``: at most ``limit`` records. A cursor is a run of the journal and how much of it was given."""
+    """See ``Ledger.changes``. A cursor is a run of the journal and how many records of it were given."""
     found: dict[str, Entry] = {}
     number, given = divmod(after, RUN)
     for run, first, last in db.execute("SELECT no, first, last FROM change WHERE no >= ? ORDER BY no", (number,)):
