@@ -92,10 +92,11 @@ class UsageRemover:
     Only an event that is not whole yet and may still be the one is held back.
     """
 
-    __slots__ = ("_held", "removed")
+    __slots__ = ("_edge", "_held", "removed")
 
     def __init__(self) -> None:
         self._held = b""
+        self._edge = b""  # the last bytes of an event that was passed on before it was whole
         self.removed = False
 
     def feed(self, data: bytes) -> bytes:
@@ -105,9 +106,11 @@ class UsageRemover:
         if self._held:
             data, self._held = self._held + data, b""
         if data.endswith((b"\n\n", b"\r\n\r\n")) and not USAGE.search(data):
+            self._edge = b""
             return data
-        passed, position = [], 0
-        for boundary in EVENT_END.finditer(data):
+        position = self._end_of_begun(data)
+        passed = [data[:position]]
+        for boundary in EVENT_END.finditer(data, position):
             event = data[position : boundary.end()]
             position = boundary.end()
             if not self.removed and is_usage_event(event):
@@ -117,9 +120,22 @@ class UsageRemover:
         rest = data[position:]
         if rest and not self.removed and _may_be_usage(rest):
             self._held = rest
-        else:
+        elif rest:
             passed.append(rest)
+            self._edge = rest[-3:]
         return b"".join(passed)
+
+    def _end_of_begun(self, data: bytes) -> int:
+        """How much of ``data`` still belongs to an event whose beginning was passed on."""
+        if not self._edge:
+            return 0
+        joined = self._edge + data
+        boundary = EVENT_END.search(joined)
+        if boundary is None:
+            self._edge = joined[-3:]
+            return len(data)
+        begun, self._edge = len(self._edge), b""
+        return max(0, boundary.end() - begun)
 
     def end(self) -> bytes:
         """What was held back when the stream ended: an event without its blank line is still not the client's."""
