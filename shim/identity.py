@@ -28,6 +28,7 @@ KEY_FILE: Final = "reference.key"
 KEY_BYTES: Final = 32
 VM_NAME_FILE: Final = "vm-name"
 READERS_GROUP: Final = "usage-collector"
+NOBODY: Final = 65534  # what the kernel shows of a group that a user namespace does not map
 MACHINE_ID: Final = Path("/etc/machine-id")
 # Fixed for this product, so that no other program that hashes the machine id gets the same name. See machine-id(5):
 # https://www.freedesktop.org/software/systemd/man/latest/sd_id128_get_machine_app_specific.html
@@ -144,12 +145,22 @@ def _protect(path: Path) -> None:
             raise ConfigError(f"the key {path} is readable by everyone: have its owner run chmod 0640 on it.")
         return
     group = _readers_group()
-    shared = group is not None and (found.st_gid == group or _hand_over(path, group))
+    shared = group is not None and (found.st_gid == group or _shared_by_folder(path, found) or _hand_over(path, group))
     # With an access list the group's bits are its mask: 0600 would shut out whom it names.
     shared = shared or "system.posix_acl_access" in os.listxattr(path)
     wanted = 0o640 if shared else 0o600
     if mode != wanted:
         path.chmod(wanted)
+
+
+def _shared_by_folder(path: Path, found: os.stat_result) -> bool:
+    """Whether the key has the group of a folder that hands its group down, and we cannot see which group that is.
+
+    So it is in a service with ``PrivateUsers=``: every group but its own looks like nobody's there and cannot be given
+    to a file. The folder's group was chosen by whoever set the machine up (tmpfiles.d).
+    """
+    folder = path.parent.stat()
+    return bool(folder.st_mode & stat.S_ISGID) and found.st_gid == folder.st_gid == NOBODY
 
 
 def _readers_group() -> int | None:

@@ -1,0 +1,1 @@
+"""A whole Debian 12 that boots, and everything a fleet would do to it."""
