@@ -8,13 +8,14 @@ from __future__ import annotations
 
 import time
 from collections.abc import Callable, Iterable, Sequence
-from datetime import date
+from datetime import date, timedelta
 from typing import Any, Final, TypeVar
 
 import orjson
 
 from collector import windows
 from collector.honesty import Counts, agree, combine, join_caveats
+from collector.hub import trends
 from collector.ledger import Entry, Group, Ledger, SessionHead
 from collector.money import to_usd
 from collector.rows import (
@@ -114,15 +115,16 @@ class Query:
         return _costliest(rows)
 
     def vms(self, where: Filter = ALL_RECORDS) -> list[VmRow]:
-        """One row per VM by name."""
+        """One row per VM by name; on a hub also those that are in touch and have no record."""
         found = _by_key(self.ledger.groups(("vm", "runtime"), where), width=1)
         seen = {one.name: one for one in self.ledger.seen("vm")}
         missing: dict[str, int] = {}
         for gap in self.ledger.gaps():
             missing[gap.vm] = missing.get(gap.vm, 0) + gap.lines
+        contacts = self._contacts()
         rows = []
-        for (vm,), groups in sorted(found.items()):
-            known = seen.get(vm)
+        for vm in sorted({key[0] for key in found} | (contacts.keys() if where == ALL_RECORDS else set())):
+            groups, known = found.get((vm,), []), seen.get(vm)
             rows.append(
                 VmRow(
                     vm=vm,
@@ -131,10 +133,36 @@ class Query:
                     first_seen=iso(known.first_ms) if known else None,
                     last_seen=iso(known.last_ms) if known else None,
                     missing_lines=missing.get(vm, 0),
+                    **contacts.get(vm, {}),
                     **sums(groups),
                 )
             )
         return rows
+
+    def _contacts(self) -> dict[str, dict[str, Any]]:
+        """What a hub knows of its VMs beside their records, as fields of ``VmRow``."""
+        contacts = self.ledger.contacts()
+        if not contacts:
+            return {}
+        now_ms, today = int(self.clock() * 1000), self.calendar.today(self.clock())
+        recent = windows.Window(today - timedelta(days=trends.LOOK_BACK + 2), today)
+        days: dict[str, dict[int, int]] = {}
+        for group in self.ledger.groups(("vm", "day"), Filter(recent)):
+            vm, day = group.key
+            known = days.setdefault(vm, {})
+            known[day] = known.get(day, 0) + sum(group.sums[TOKEN_CLASSES.index(name)] for name in TOTAL_CLASSES)
+        return {
+            one.vm: {
+                "last_contact": iso(one.last_ms),
+                "version": one.version,
+                "clock_skew_ms": one.skew_ms,
+                "waiting": one.waiting,
+                "refused": one.refused,
+                "quarantined": one.quarantined,
+                "trend": trends.trend(days.get(one.vm, {}), windows.number(today), one.last_ms, now_ms),
+            }
+            for one in contacts
+        }
 
     def summary(self, names: Sequence[str] = windows.WINDOWS, where: Filter = ALL_RECORDS) -> list[SummaryRow]:
         """One row per named window, all as of one instant."""

@@ -101,7 +101,12 @@ class RuntimeRow(Sums):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class VmRow(Sums):
-    """One VM. ``missing_lines``: usage lines that its sequence numbers show to be lost."""
+    """One VM. ``missing_lines``: usage lines that its sequence numbers show to be lost.
+
+    The rest is known to a hub alone: when the VM was last in touch, its version, how far its clock is ahead, how many
+    records wait there, how many count nowhere there (``refused``) or were not taken by the hub (``quarantined``), and
+    what stands out of it (``collector.hub.trends``).
+    """
 
     vm: str
     runtimes: tuple[str, ...]
@@ -109,6 +114,13 @@ class VmRow(Sums):
     first_seen: str | None
     last_seen: str | None
     missing_lines: int
+    last_contact: str | None = None
+    version: str | None = None
+    clock_skew_ms: int | None = None
+    waiting: int | None = None
+    refused: int | None = None
+    quarantined: int | None = None
+    trend: str | None = None
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -19,6 +19,7 @@ from collector.rows import (
     SessionRow,
     SourceRow,
     SummaryRow,
+    TotalRow,
     VmRow,
     as_json,
 )
@@ -103,6 +104,10 @@ ENDPOINTS: Final[Mapping[str, Endpoint]] = {
         ),
         Endpoint("session", "One session with its records.", ("session_id", "vm", "runtime"), SessionRow, _session),
         Endpoint("summary", "Sums of every named window.", ("runtime", "model", "vm"), SummaryRow, _summary),
+        Endpoint(
+            "total", "The sum over everything asked for, as one row.", WINDOWED, TotalRow,
+            lambda query, values: _rows([query.total(filter_of(values, query.window))]),
+        ),
         Endpoint(
             "vms", "Sums per VM.", WINDOWED, VmRow,
             lambda query, values: _rows(query.vms(filter_of(values, query.window))),

@@ -11,11 +11,22 @@ import click
 import orjson
 from rich.console import Console
 
-from collector.doctor import NOTE, OK, WRONG, Finding, Ward, examine, ledger_checks, machine_checks, shim_checks
+from collector.doctor import (
+    NOTE,
+    OK,
+    WRONG,
+    Finding,
+    Ward,
+    examine,
+    hub_checks,
+    ledger_checks,
+    machine_checks,
+    shim_checks,
+)
 from collector.settings import Settings
 
 MARKS = {OK: "[green]ok   [/]", NOTE: "[yellow]note [/]", WRONG: "[red]wrong[/]"}
-CHECKS = (*shim_checks.CHECKS, *machine_checks.CHECKS, *ledger_checks.CHECKS)
+CHECKS = (*shim_checks.CHECKS, *machine_checks.CHECKS, *ledger_checks.CHECKS, *hub_checks.CHECKS)
 
 
 @click.command("doctor")

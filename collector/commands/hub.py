@@ -12,6 +12,7 @@ from pathlib import Path
 import click
 from aiohttp import web
 
+from collector import windows
 from collector.api.access import Access, is_loopback
 from collector.api.server import application
 from collector.commands.run import read_token
@@ -22,6 +23,7 @@ from collector.hub.opening import open_fleet, open_fleet_query
 from collector.hub.server import Ingest
 from collector.hub.settings import HubSettings
 from collector.hub.writer import Writer
+from collector.ingest_report import silent
 from collector.metrics import exposition
 from collector.rows import iso
 from collector.serving import serve_until_stopped
@@ -134,3 +136,51 @@ def revoke(settings: Settings, name: str) -> None:
     if not count:
         raise click.ClickException(f"no valid token has the id or the VM {name}.")
     click.echo(f"{count} revoked")
+
+
+@command.command("ingest")
+@click.argument("where")
+@click.pass_obj
+def ingest(settings: Settings, where: str) -> None:
+    """Take in the usage logs of VMs in the folder, or matching the pattern, WHERE; again is a no-op.
+
+    \b
+    usage-collector hub ingest /srv/logs
+    usage-collector hub ingest '/srv/logs/*/usage.jsonl*'
+    """
+    from collector.hub import from_files
+    from collector.ledger.sqlite import SqliteLedger
+    from collector.pricelists import pricer
+    from shim import allowlist
+
+    files = from_files.logs(where)
+    if not files:
+        raise click.ClickException(f"no usage log is at {where}.")
+    zone = windows.zone_name(settings.zone)
+    with (
+        closing(SqliteLedger(settings.state / from_files.STAGING, zone)) as staging,
+        closing(open_fleet(settings, HubSettings.from_env(settings.environ))) as store,
+    ):
+        permitted = allowlist.load(settings.allowlist, settings.allow)
+        report, changed = from_files.ingest(staging, store, files, permitted, pricer(settings), silent)
+    refused, faulty = sum(report.refused.values()), sum(report.quarantined.values())
+    click.echo(
+        f"{report.lines} lines read, {changed} records new, {refused} refused, {faulty} no usage lines, "
+        f"{report.missing_lines} missing"
+    )
+    for path, reason in report.errors:
+        click.echo(f"not readable: {path}: {reason}", err=True)
+    if report.errors:
+        sys.exit(1)
+
+
+@command.command("schema")
+@click.option("--cluster", metavar="NAME", help="For a cluster: replicated per shard, distributed.")
+@click.pass_obj
+def schema(settings: Settings, cluster: str | None) -> None:
+    """Print the statements that make the ClickHouse tables; the hub runs them itself where it may."""
+    from collector.ledger import clickhouse_schema
+
+    cluster = cluster or HubSettings.from_env(settings.environ).cluster
+    for statement in clickhouse_schema.statements(cluster, settings.retention_days):
+        click.echo(statement + ";\n")

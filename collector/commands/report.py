@@ -4,8 +4,8 @@ from __future__ import annotations
 
 import csv
 import sys
-from collections.abc import Callable, Mapping, Sequence
-from contextlib import closing
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from contextlib import closing, contextmanager
 from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any, Final
@@ -17,8 +17,11 @@ from collector import money
 from collector.commands.chosen import chooses, filter_of
 from collector.commands.opening import open_query
 from collector.commands.table import console, missing, print_sums
+from collector.hub.settings import checked_url
 from collector.query import Query
+from collector.remote import RemoteError, RemoteQuery
 from collector.rows import Filter, Page, Sums, as_json
+from collector.secret_file import read_secret
 from collector.settings import Settings
 
 EVERYTHING: Final = Page(limit=10**9)
@@ -50,18 +53,20 @@ KINDS: Final[Mapping[str, Kind]] = {
 @click.option("--by", type=click.Choice(list(KINDS)), default="day", show_default=True, help="What a row stands for.")
 @chooses
 @click.option("--db", type=click.Path(path_type=Path), help="The ledger file.")
+@click.option("--hub", metavar="URL", help="Ask the hub there instead of this VM's ledger.")
 @click.option("--format", "form", type=click.Choice(("table", "json", "csv")), default="table", show_default=True)
 @click.pass_obj
-def command(settings: Settings, /, by: str, db: Path | None, form: str, **options: str | None) -> None:
+def command(settings: Settings, /, by: str, db: Path | None, hub: str | None, form: str, **options: str | None) -> None:
     """Show tokens and cost. A cost that is not known reads "unknown" and is never $0.00.
 
     \b
     usage-collector report --window month
     usage-collector report --by session --runtime picoclaw --since 2026-11-01
+    usage-collector report --by vm --hub https://hub.example
     usage-collector report --by model --format json | jq '.rows[] | {model, cost_usd, cost_status}'
     """
     kind = KINDS[by]
-    with closing_query(settings, db) as query:
+    with closing_query(settings, db, hub) as query:
         where = filter_of(query, options)
         rows = kind.ask(query, where)
         total = query.total(where)
@@ -73,15 +78,23 @@ def command(settings: Settings, /, by: str, db: Path | None, form: str, **option
         write_table(kind, rows, total)
 
 
-def closing_query(settings: Settings, db: Path | None) -> Any:
-    """The query layer as a context that closes its ledger."""
-    query = open_query(replace(settings, db=db) if db else settings)
-
-    class Closing(closing):  # type: ignore[type-arg]
-        def __enter__(self) -> Query:
-            return query
-
-    return Closing(query.ledger)
+@contextmanager
+def closing_query(settings: Settings, db: Path | None, hub: str | None = None) -> Iterator[Any]:
+    """The query layer of the ledger, or of a hub by its URL, as a context that closes it."""
+    if hub is None:
+        query = open_query(replace(settings, db=db) if db else settings)
+        with closing(query.ledger):
+            yield query
+        return
+    if db is not None:
+        raise click.UsageError("give --db or --hub, not both")
+    path = settings.api_token_file
+    token = read_secret(path, "VM_USAGE_API_TOKEN_FILE") if path else None
+    try:
+        with closing(RemoteQuery(checked_url(hub.rstrip("/"), "--hub"), token)) as remote:
+            yield remote
+    except RemoteError as error:
+        raise click.ClickException(str(error)) from error
 
 
 def write_csv(rows: Sequence[dict[str, Any]]) -> None:

@@ -23,11 +23,12 @@ SHOWN: Final = 5
 
 @click.command("status")
 @click.option("--db", type=click.Path(path_type=Path), help="The ledger file.")
+@click.option("--hub", metavar="URL", help="Ask the hub there instead of this VM's ledger.")
 @click.option("--json", "as_object", is_flag=True, help="Print JSON.")
 @click.pass_obj
-def command(settings: Settings, db: Path | None, as_object: bool) -> None:
+def command(settings: Settings, db: Path | None, hub: str | None, as_object: bool) -> None:
     """Show today, week and month, the shim, the sources and their lag, and what was refused or is missing."""
-    with closing_query(settings, db) as query:
+    with closing_query(settings, db, hub) as query:
         windows, sources = query.summary(WINDOWS), query.sources()
         refused, gaps = query.refused(), query.gaps()
     shim = shim_status(settings.shim_port)

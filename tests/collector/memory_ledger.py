@@ -39,6 +39,9 @@ class MemoryLedger:
     def gaps(self):
         return self._gaps
 
+    def contacts(self):
+        return []
+
 
 def _group(key, kind, entries):
     counts = [[getattr(entry.tokens, name) for entry in entries] for name in TOKEN_CLASSES]

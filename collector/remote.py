@@ -1,0 +1,141 @@
+"""The query layer of a hub (or of another VM's collector) over its HTTP API: the same rows, as objects again.
+
+Only what `report` and `status` ask. Windows are those of the other side, its time zone and its today.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import fields
+from typing import Any, Final, TypeVar
+
+import httpx
+import orjson
+
+from collector import windows
+from collector.query import ALL_RECORDS
+from collector.rows import (
+    DayRow,
+    Filter,
+    GapRow,
+    ModelRow,
+    Page,
+    RefusedRow,
+    RuntimeRow,
+    SessionPage,
+    SessionRow,
+    SourceRow,
+    SummaryRow,
+    TotalRow,
+    VmRow,
+)
+
+Row = TypeVar("Row")
+PAGE: Final = 1000
+
+
+class RemoteError(Exception):
+    """An answer that is none: one sentence."""
+
+
+class RemoteQuery:
+    """See ``collector.query.Query``. ``token``: what readers of that API need, if they need one."""
+
+    def __init__(self, url: str, token: str | None = None) -> None:
+        headers = {"Authorization": f"Bearer {token}"} if token else {}
+        loopback = url.startswith("http://")
+        self._http = httpx.Client(base_url=url, headers=headers, timeout=60.0, trust_env=not loopback)
+
+    def close(self) -> None:
+        """Let go of the connection."""
+        self._http.close()
+
+    def window(self, name: str) -> windows.Window:
+        """The window of that name there. Raises ``ValueError`` naming the allowed ones."""
+        for row in self.summary():
+            if row.window == name:
+                return windows.between(row.since, row.until)
+        raise ValueError(f"window {name!r} is not one of {', '.join(windows.WINDOWS)}")
+
+    def total(self, where: Filter = ALL_RECORDS) -> TotalRow:
+        """See ``Query.total``."""
+        return self._rows("total", TotalRow, where)[0]
+
+    def aggregates(self, where: Filter = ALL_RECORDS) -> list[DayRow]:
+        """See ``Query.aggregates``."""
+        return self._rows("aggregates", DayRow, where)
+
+    def models(self, where: Filter = ALL_RECORDS) -> list[ModelRow]:
+        """See ``Query.models``."""
+        return self._rows("models", ModelRow, where)
+
+    def runtimes(self, where: Filter = ALL_RECORDS) -> list[RuntimeRow]:
+        """See ``Query.runtimes``."""
+        return self._rows("runtimes", RuntimeRow, where)
+
+    def vms(self, where: Filter = ALL_RECORDS) -> list[VmRow]:
+        """See ``Query.vms``."""
+        return self._rows("vms", VmRow, where)
+
+    def sessions(self, where: Filter = ALL_RECORDS, page: Page | None = None) -> SessionPage:
+        """See ``Query.sessions``; more than the API gives at once is fetched page by page."""
+        page = page or Page()
+        found: list[SessionRow] = []
+        cursor = page.cursor
+        while True:
+            asked = {"limit": min(PAGE, page.limit - len(found)), "sort": page.sort, "cursor": cursor}
+            body = self._ask("sessions", where, asked)
+            found += [_row(SessionRow, row) for row in body["rows"]]
+            cursor = body["next_cursor"]
+            if cursor is None or len(found) >= page.limit:
+                return SessionPage(found, cursor)
+
+    def summary(self, names: Sequence[str] = windows.WINDOWS, where: Filter = ALL_RECORDS) -> list[SummaryRow]:
+        """See ``Query.summary``."""
+        rows = {row.window: row for row in self._rows("summary", SummaryRow, where)}
+        return [rows[name] for name in names]
+
+    def refused(self) -> list[RefusedRow]:
+        """See ``Query.refused``."""
+        return self._rows("refused", RefusedRow)
+
+    def gaps(self) -> list[GapRow]:
+        """See ``Query.gaps``."""
+        return self._rows("gaps", GapRow)
+
+    def sources(self) -> list[SourceRow]:
+        """See ``Query.sources``."""
+        return self._rows("sources", SourceRow)
+
+    def _rows(self, name: str, kind: type[Row], where: Filter = ALL_RECORDS) -> list[Row]:
+        return [_row(kind, row) for row in self._ask(name, where)["rows"]]
+
+    def _ask(self, name: str, where: Filter, more: dict[str, Any] | None = None) -> dict[str, Any]:
+        span = where.window
+        asked = {
+            "since": span.since.isoformat() if span.since else None,
+            "until": span.until.isoformat() if span.until else None,
+            "runtime": where.runtime,
+            "model": where.model,
+            "vm": where.vm,
+        } | (more or {})
+        try:
+            answer = self._http.get(
+                f"/api/local/{name}", params={key: value for key, value in asked.items() if value is not None}
+            )
+            body: dict[str, Any] = orjson.loads(answer.content)
+        except httpx.HTTPError as error:
+            raise RemoteError(f"{self._http.base_url} does not answer ({error}).") from error
+        except orjson.JSONDecodeError:
+            raise RemoteError(f"{self._http.base_url} is no hub: its answer is not JSON.") from None
+        if answer.status_code != 200:
+            told = body.get("error", {}).get("message", "no reason given")
+            raise RemoteError(f"{self._http.base_url} answers {answer.status_code}: {told}")
+        return body
+
+
+def _row(kind: type[Row], values: dict[str, Any]) -> Row:
+    """A JSON object as the row that it was; fields of a newer version are left out."""
+    names = {one.name for one in fields(kind)}  # type: ignore[arg-type]
+    known = {name: tuple(value) if isinstance(value, list) else value for name, value in values.items()}
+    return kind(**{name: value for name, value in known.items() if name in names})
