@@ -17,6 +17,7 @@ from shim.names import ConfigError
 ELSEWHERE: Final = {
     "env": "shim.env:command",
     "provision": "shim.provision_cli:command",
+    "optin": "shim.optin:command",
     "capture": "shim.capture:command",
 }
 STATUS_SECONDS: Final = 3.0

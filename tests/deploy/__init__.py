@@ -1,0 +1,1 @@
+"""What is deployed: units, opt-in, package, alerts, roles."""
