@@ -28,10 +28,10 @@ class Record:
     paid), of two with one key and one session the one with the larger ``revision`` (a mid-stream row is replaced).
     ``owner``: start of the recording session, epoch seconds. ``grain``: how fine the record is.
     ``vendor_pico``: dollars that the source states, ``None`` where it says nothing trustworthy; 0 only with evidence.
-    ``vendor_basis``: ``billed`` or ``runtime_price``. ``caveat``: why a figure is only estimated, ``None`` if it is not.
+    ``vendor_basis``: ``billed`` or ``runtime_price``. ``caveat``: why a figure is only estimated, else ``None``.
     ``local``: evidence that a local provider served the call, so that its cost is a real zero.
     ``provider``: provider as the source names it. ``response_id``: the provider's id, hashed at ingest, never stored.
-    ``acu_micro``: Devin ACU in millionths. ``usage``/``outcome``: as in a usage line (``reported``/``completed`` for stores).
+    ``acu_micro``: Devin ACU in millionths. ``usage``, ``outcome``: as in a line; stores: ``reported``, ``completed``.
     """
 
     runtime: str

@@ -32,8 +32,8 @@ class Source:
 class Batch:
     """What one step of ``read`` found; the ledger commits records, sessions and ``state`` in one transaction.
 
-    ``state`` is JSON-able and comes back as the ``state`` argument of the next ``read`` of the same source (an offset, a
-    running total); ``None`` at the end of a document that is always read whole. ``skipped`` counts what was not taken,
+    ``state`` is JSON-able and comes back as the ``state`` argument of the next ``read`` of the same source (an offset,
+    a running total); ``None`` at the end of a document always read whole. ``skipped`` counts what was not taken,
     by a short reason in words of the domain (``no_usage``, ``bad_json``, ``copy``, ``synthetic`` ...).
     """
 
