@@ -19,7 +19,7 @@ from collector.commands.run import read_token
 from collector.hub import tokens
 from collector.hub.batch import PATH
 from collector.hub.limits import Rates
-from collector.hub.opening import open_fleet, open_fleet_query
+from collector.hub.opening import open_fleet, open_fleet_query, open_tokens
 from collector.hub.server import Ingest
 from collector.hub.settings import HubSettings
 from collector.hub.writer import Writer
@@ -50,7 +50,7 @@ def _run(settings: Settings) -> None:
     if token is None and not is_loopback(hub.bind):
         raise ConfigError("VM_USAGE_HUB_BIND is not loopback: set VM_USAGE_API_TOKEN_FILE as well.")
     tls = _tls(hub)
-    writer = Writer(lambda: open_fleet(settings, hub))
+    writer = Writer(lambda: open_fleet(settings, hub), lambda: open_tokens(settings, hub))
     writer.start()
     try:
         asyncio.run(_serve(settings, hub, token, tls, writer))
@@ -103,7 +103,7 @@ def create(settings: Settings, vm: str, also: tuple[str, ...], days: int | None,
         clear, token = tokens.new(vm, also, int(time.time()), days)
     except ValueError as error:
         raise click.UsageError(str(error)) from error
-    with closing(open_fleet(settings, HubSettings.from_env(settings.environ))) as store:
+    with closing(open_tokens(settings, HubSettings.from_env(settings.environ))) as store:
         store.add_token(token)
     if output is None:
         click.echo(clear)
@@ -118,7 +118,7 @@ def create(settings: Settings, vm: str, also: tuple[str, ...], days: int | None,
 def show(settings: Settings) -> None:
     """Show id, VM, names, creation and state of every token."""
     now = time.time()
-    with closing(open_fleet(settings, HubSettings.from_env(settings.environ))) as store:
+    with closing(open_tokens(settings, HubSettings.from_env(settings.environ))) as store:
         found = store.tokens()
     for token in found:
         state = "revoked" if token.revoked else "expired" if token.why_not(now) else "valid"
@@ -131,7 +131,7 @@ def show(settings: Settings) -> None:
 @click.pass_obj
 def revoke(settings: Settings, name: str) -> None:
     """Revoke the token with this id, or every token of this VM. Hubs that run know it within seconds."""
-    with closing(open_fleet(settings, HubSettings.from_env(settings.environ))) as store:
+    with closing(open_tokens(settings, HubSettings.from_env(settings.environ))) as store:
         count = store.revoke(name, int(time.time()))
     if not count:
         raise click.ClickException(f"no valid token has the id or the VM {name}.")
@@ -182,5 +182,5 @@ def schema(settings: Settings, cluster: str | None) -> None:
     from collector.ledger import clickhouse_schema
 
     cluster = cluster or HubSettings.from_env(settings.environ).cluster
-    for statement in clickhouse_schema.statements(cluster, settings.retention_days):
+    for statement in clickhouse_schema.statements(cluster):
         click.echo(statement + ";\n")

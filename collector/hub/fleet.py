@@ -56,6 +56,10 @@ class FleetLedger(Ledger, Protocol):
     def states(self) -> list[VmState]:
         """What is known of the VMs that push."""
 
+
+class TokenStore(Protocol):
+    """Where a hub keeps its tokens."""
+
     def add_token(self, token: Token) -> None:
         """Keep a new token."""
 
@@ -67,6 +71,9 @@ class FleetLedger(Ledger, Protocol):
 
     def revoke(self, name: str, now: int) -> int:
         """Revoke the token of this id, or all tokens of this VM; how many were valid until now."""
+
+    def close(self) -> None:
+        """Let go of the store."""
 
 
 def behind(known: VmState | None, head: Head) -> int | None:

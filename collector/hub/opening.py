@@ -3,15 +3,19 @@
 from __future__ import annotations
 
 from pathlib import Path
+from typing import TYPE_CHECKING
 
 from collector import windows
-from collector.hub.fleet import FleetLedger
+from collector.hub.fleet import FleetLedger, TokenStore
 from collector.hub.settings import HubSettings
 from collector.ledger import LedgerError
 from collector.ledger.sqlite_fleet import SqliteFleet
 from collector.query import Query
 from collector.secret_file import read_secret
 from collector.settings import Settings
+
+if TYPE_CHECKING:
+    from collector.ledger.clickhouse import ClickHouseLedger
 
 
 def open_fleet(settings: Settings, hub: HubSettings) -> FleetLedger:
@@ -20,6 +24,13 @@ def open_fleet(settings: Settings, hub: HubSettings) -> FleetLedger:
     if hub.clickhouse is None:
         return SqliteFleet(ledger_file(settings), zone)
     return _clickhouse(hub, zone)
+
+
+def open_tokens(settings: Settings, hub: HubSettings) -> TokenStore:
+    """Where tokens are kept: with the records, but for an embedded ClickHouse, which a second process cannot open."""
+    if hub.clickhouse is None or hub.embedded:
+        return SqliteFleet(ledger_file(settings), windows.zone_name(settings.zone))
+    return _clickhouse(hub, windows.zone_name(settings.zone))
 
 
 def open_fleet_query(settings: Settings, hub: HubSettings) -> Query:
@@ -35,7 +46,7 @@ def ledger_file(settings: Settings) -> Path:
     return settings.db if settings.environ.get("VM_USAGE_DB") else settings.state / "hub.db"
 
 
-def _clickhouse(hub: HubSettings, zone: str) -> FleetLedger:
+def _clickhouse(hub: HubSettings, zone: str) -> ClickHouseLedger:
     assert hub.clickhouse is not None
     try:
         from collector.ledger.clickhouse import ClickHouseLedger

@@ -51,6 +51,11 @@ class HubSettings:
     password_file: Path | None
     cluster: str | None
 
+    @property
+    def embedded(self) -> bool:
+        """Whether ClickHouse runs inside this process."""
+        return self.clickhouse is not None and self.clickhouse.startswith("chdb:")
+
     @classmethod
     def from_env(cls, environ: Mapping[str, str]) -> HubSettings:
         """The hub of an environment. Raises ``ConfigError``."""

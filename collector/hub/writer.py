@@ -17,7 +17,7 @@ import structlog
 
 from collector.hub.accept import accept
 from collector.hub.batch import Answer, BatchError, Head, decode
-from collector.hub.fleet import Delivery, FleetLedger
+from collector.hub.fleet import Delivery, FleetLedger, TokenStore
 from collector.hub.tokens import Token, digest_of
 
 log = structlog.get_logger()
@@ -39,12 +39,18 @@ class Waiting:
 
 
 class Writer:
-    """Owns the store, which belongs to its thread. ``open_store`` is called there; ``start`` raises what it raises."""
+    """Owns the stores, which belong to its thread and are opened there; ``start`` raises what that raises."""
 
-    def __init__(self, open_store: Callable[[], FleetLedger], clock: Callable[[], float] = time.time) -> None:
+    def __init__(
+        self,
+        open_store: Callable[[], FleetLedger],
+        open_tokens: Callable[[], TokenStore],
+        clock: Callable[[], float] = time.time,
+    ) -> None:
         self._open = open_store
+        self._open_tokens = open_tokens
         self._clock = clock
-        self._queue: queue.Queue[Waiting | Callable[[FleetLedger], None] | None] = queue.Queue(MAX_WAITING)
+        self._queue: queue.Queue[Waiting | Callable[[TokenStore], None] | None] = queue.Queue(MAX_WAITING)
         self._thread = threading.Thread(target=self._run, name="writer", daemon=True)
         self._opened: Future[None] = Future()
         self._tokens: dict[str, tuple[float, Token | None]] = {}
@@ -78,7 +84,7 @@ class Writer:
             found.set_result(known)
             return found
 
-        def look(store: FleetLedger) -> None:
+        def look(store: TokenStore) -> None:
             try:
                 token = store.token(digest)
             except Exception as error:
@@ -94,18 +100,19 @@ class Writer:
 
     def _run(self) -> None:
         try:
-            store = self._open()
+            store, tokens = self._open(), self._open_tokens()
         except Exception as error:  # handed to start(), which raises it
             self._opened.set_exception(error)
             return
         self._opened.set_result(None)
         try:
-            while self._turn(store):
+            while self._turn(store, tokens):
                 pass
         finally:
             store.close()
+            tokens.close()
 
-    def _turn(self, store: FleetLedger) -> bool:
+    def _turn(self, store: FleetLedger, tokens: TokenStore) -> bool:
         """Take what waits; ``False`` when it is time to stop."""
         group: list[tuple[Waiting, Delivery]] = []
         records, going = 0, True
@@ -118,7 +125,7 @@ class Writer:
                     group.append((item, delivery))
                     records += len(delivery.entries) + 1
             else:
-                item(store)
+                item(tokens)
             if not going or records >= GROUP:
                 break
             try:

@@ -1,0 +1,303 @@
+"""The ClickHouse ledger of a hub: embedded (``chdb:///path``: one process per path) or a server or cluster (``https://``).
+
+Records are inserted in bulk as JSONEachRow, one insert for all that waits. An insert that is repeated is known by its
+deduplication token, a record that is repeated by its id. Reads of duplicates that are not merged yet are right (FINAL).
+"""
+
+from __future__ import annotations
+
+import hashlib
+import time
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from dataclasses import replace
+from typing import Any, Final
+
+import clickhouse_connect
+import orjson
+from clickhouse_connect.driver.exceptions import ClickHouseError
+
+from collector import windows
+from collector.entries import flat
+from collector.hub import fleet
+from collector.hub.batch import Answer
+from collector.hub.fleet import MAX_REFUSED, Delivery, VmState
+from collector.hub.tokens import Token
+from collector.ledger import Contact, Entry, Group, LedgerError, Seen, SessionHead
+from collector.ledger import clickhouse_reads as reads
+from collector.ledger.clickhouse_decide import ForeignRecord, Offer, Written, decide, rank
+from collector.ledger.clickhouse_reads import Folds
+from collector.ledger.clickhouse_schema import FOLD, GONE, SETTING, local, statements
+from collector.ledger.fleet_schema import REFUSED, TOKEN, VM
+from collector.ledger.schema import UNDATED
+from collector.rows import Filter, GapRow, Page, QuarantineRow, RefusedRow, SourceRow
+
+LOOK_UP: Final = 5_000
+QUERY_BYTES: Final = 2 * 1024 * 1024
+FOLDS_SECONDS: Final = 10.0
+TOKENS: Final = f"SELECT {', '.join(TOKEN.names)} FROM hub_token FINAL"
+STATES: Final = f"SELECT {', '.join(VM.names)} FROM hub_vm FINAL"
+# Every insert is whole before it is acknowledged, on the shard's servers too; a batch may span many months.
+INSERT: Final = {"max_partitions_per_insert_block": 0}
+INSERT_CLUSTER: Final = INSERT | {"insert_quorum": "auto", "distributed_foreground_insert": 1}
+
+
+class ClickHouseLedger:
+    """See ``Ledger`` and ``fleet.FleetLedger``. Not shared by threads: open one per thread."""
+
+    def __init__(self, dsn: str, zone_name: str, *, password: str | None = None, cluster: str | None = None) -> None:
+        """Connect and make what is missing. Raises ``LedgerError`` where that cannot be done."""
+        self.cluster = cluster
+        self.calendar = windows.Calendar(windows.zone_of(zone_name))
+        self._gone = local(GONE, cluster)
+        self._folds: tuple[float, Folds] | None = None
+        try:
+            self._client = clickhouse_connect.get_client(dsn=dsn, password=password or "")
+            for statement in statements(cluster):
+                self._client.command(statement)
+            self._keep_zone(zone_name)
+        except (ClickHouseError, OSError) as error:
+            raise LedgerError(f"ClickHouse cannot be used ({_short(error)}): see VM_USAGE_CLICKHOUSE.") from error
+
+    # What is written.
+
+    def append(self, entries: Iterable[Entry], *, keep_known: bool = False) -> int:
+        """See ``Ledger.append``."""
+        now = rank(time.time_ns() // 10**6, time.time_ns() % 10**6)
+        return self._offer([Offer(entry, now, keep_known) for entry in entries])[0]
+
+    def take(self, deliveries: Sequence[Delivery]) -> list[Answer]:
+        """See ``fleet.FleetLedger.take``: records first, then how far each VM is, so that a crash sends again."""
+        states = {state.vm: state for state in self._states({delivery.head.vm for delivery in deliveries})}
+        offers: list[Offer] = []
+        answers: list[Answer | None] = []
+        for delivery in deliveries:
+            head = delivery.head
+            known = states.get(head.vm)
+            if (have := fleet.behind(known, head)) is not None:
+                answers.append(Answer(have))
+                continue
+            stale = fleet.is_stale(known, head)
+            offers += [Offer(entry, rank(head.born, head.after), stale) for entry in delivery.entries]
+            states[head.vm] = fleet.next_state(known, delivery)
+            answers.append(None)
+        foreign = self._offer(offers)[1]
+        taken = [delivery for delivery, answer in zip(deliveries, answers, strict=True) if answer is None]
+        told = {id(delivery): _refused(delivery, foreign) for delivery in taken}
+        self._refuse([(delivery, told[id(delivery)]) for delivery in taken])
+        self._write("hub_vm", ({name: getattr(states[vm], name) for name in VM.names} for vm in _vms(taken)))
+        return [
+            answer if answer is not None else Answer(delivery.head.after, told[id(delivery)])
+            for delivery, answer in zip(deliveries, answers, strict=True)
+        ]
+
+    def _offer(self, offers: Sequence[Offer]) -> tuple[int, set[str]]:
+        """Write what of the offers is new or replaces: how many did, and the ids that belong to another VM."""
+        known = self._known(list({offer.entry.id for offer in offers}))
+        gone = self._gone_ids([offer.entry.id for offer in offers if offer.entry.id not in known])
+        written: dict[str, Written] = {}
+        foreign: set[str] = set()
+        for offer in offers:
+            name = offer.entry.id
+            if name in gone:
+                continue
+            try:
+                found = decide(offer, written.get(name) or known.get(name))
+            except ForeignRecord:
+                foreign.add(name)
+                continue
+            if found is not None:
+                written[name] = found
+        received = time.time_ns() // 1000
+        self._write("record", (self._row(one, received) for one in written.values()))
+        return len(written), foreign
+
+    def _row(self, written: Written, received: int) -> dict[str, Any]:
+        entry = written.entry
+        return flat(entry) | {
+            "day": UNDATED if entry.ts_ms is None else self.calendar.day(entry.ts_ms / 1000),
+            "session_no": session_number(entry.vm, entry.runtime, entry.session_id),
+            "received": received,
+            "version": str(written.version),
+        }
+
+    def _write(self, table: str, rows: Iterable[Mapping[str, Any]]) -> None:
+        """Insert rows; small tables are told when, so that the latest row of a key stays."""
+        written = time.time_ns() // 1000
+        stamped = table != "record"
+        block = b"\n".join(orjson.dumps({**row, "written": written} if stamped else row) for row in rows)
+        if not block:
+            return
+        settings: dict[str, Any] = dict(INSERT if self.cluster is None else INSERT_CLUSTER)
+        settings["insert_deduplication_token"] = hashlib.blake2b(block, digest_size=16).hexdigest()
+        self._client.raw_insert(table, insert_block=block, fmt="JSONEachRow", settings=settings)
+
+    def _refuse(self, told: Sequence[tuple[Delivery, list[tuple[str, str]]]]) -> None:
+        if not any(refused for _, refused in told):
+            return
+        counts = self._refused_counts()
+        rows = []
+        for delivery, refused in told:
+            room = max(0, MAX_REFUSED - counts.get(delivery.head.vm, 0))
+            for record, reason in refused[:room]:
+                values = (delivery.head.vm, record, reason, delivery.at_ms)
+                rows.append(dict(zip(REFUSED.names, values, strict=True)))
+        self._write("hub_refused", rows)
+
+    def add_token(self, token: Token) -> None:
+        """See ``fleet.FleetLedger.add_token``."""
+        names = orjson.dumps(token.names).decode()
+        values = (token.id, token.hash, token.vm, names, token.created, token.expires, token.revoked)
+        self._write("hub_token", [dict(zip(TOKEN.names, values, strict=True))])
+
+    def revoke(self, name: str, now: int) -> int:
+        """See ``fleet.FleetLedger.revoke``."""
+        found = [token for token in self.tokens() if name in (token.id, token.vm) and token.revoked is None]
+        for token in found:
+            self.add_token(replace(token, revoked=now))
+        return len(found)
+
+    # What is asked.
+
+    def token(self, digest: str) -> Token | None:
+        """See ``fleet.FleetLedger.token``."""
+        rows = self._ask(f"{TOKENS} WHERE hash = {{hash:String}}", {"hash": digest})
+        return _token(rows[0]) if rows else None
+
+    def tokens(self) -> list[Token]:
+        """See ``fleet.FleetLedger.tokens``."""
+        return [_token(row) for row in self._ask(f"{TOKENS} ORDER BY created, vm, id")]
+
+    def states(self) -> list[VmState]:
+        """See ``fleet.FleetLedger.states``."""
+        return [VmState(*row) for row in self._ask(f"{STATES} ORDER BY vm")]
+
+    def contacts(self) -> list[Contact]:
+        """See ``Ledger.contacts``."""
+        return fleet.contacts(self.states(), self._refused_counts())
+
+    def groups(self, by: Sequence[str], where: Filter) -> list[Group]:
+        """See ``Ledger.groups``."""
+        return reads.groups(self._ask, by, where, self.folds())
+
+    def sessions(self, where: Filter, page: Page) -> tuple[list[SessionHead], str | None]:
+        """See ``Ledger.sessions``."""
+        return reads.sessions(self._ask, where, page, self.folds())
+
+    def find_session(self, vm: str | None, runtime: str | None, session_id: str) -> list[SessionHead]:
+        """See ``Ledger.find_session``."""
+        return reads.find_session(self._ask, vm, runtime, session_id, self.folds())
+
+    def session_groups(self, sessions: Sequence[int], where: Filter) -> list[Group]:
+        """See ``Ledger.session_groups``."""
+        return reads.session_groups(self._ask, sessions, where, self.folds())
+
+    def records(self, session: int, limit: int) -> list[Entry]:
+        """See ``Ledger.records``."""
+        return reads.records(self._ask, session, limit, self.folds())
+
+    def seen(self, by: str) -> list[Seen]:
+        """See ``Ledger.seen``."""
+        return reads.seen(self._ask, by, self.folds())
+
+    def changes(self, after: int, limit: int) -> tuple[int, list[Entry]]:
+        """See ``Ledger.changes``."""
+        return reads.changes(self._ask, after, limit)
+
+    def scan(self, where: Filter) -> Iterator[Entry]:
+        """See ``Ledger.scan``."""
+        query, values = reads.scan_query(where, self.folds())
+        with self._client.query_row_block_stream(query, parameters=values) as blocks:
+            yield from reads.entries(blocks)
+
+    def gaps(self) -> list[GapRow]:
+        """See ``Ledger.gaps``."""
+        return fleet.gaps(self.states())
+
+    def refused(self) -> list[RefusedRow]:
+        """See ``Ledger.refused``."""
+        query = "SELECT vm, reason, count(), min(at), max(at), min(id) FROM hub_refused FINAL GROUP BY vm, reason"
+        return fleet.refusals(self.states(), [tuple(row) for row in self._ask(query)])
+
+    def sources(self) -> list[SourceRow]:
+        """See ``Ledger.sources``."""
+        return fleet.sources(self.states())
+
+    def quarantine(self, limit: int) -> list[QuarantineRow]:
+        """See ``Ledger.quarantine``."""
+        query = f"SELECT vm, id, reason, at FROM hub_refused FINAL ORDER BY at DESC, vm, id LIMIT {int(limit)}"
+        return fleet.quarantined([tuple(row) for row in self._ask(query)])
+
+    def folds(self, *, now: bool = False) -> Folds:
+        """The finished folds; looked up again after some seconds, or ``now``. Rows that a fold took are deleted later
+        than that, so an answer made with a list that is a little old is right as well."""
+        at = time.monotonic()
+        if now or self._folds is None or at - self._folds[0] > FOLDS_SECONDS:
+            numbers = tuple(row[0] for row in self._ask(f"SELECT no FROM {FOLD.name} FINAL ORDER BY no"))
+            self._folds = (at, Folds(numbers, self._gone))
+        return self._folds[1]
+
+    def command(self, statement: str) -> None:
+        """Run a statement that answers nothing, for upkeep."""
+        self._client.command(statement)
+
+    def ask(self, query: str) -> reads.Rows:
+        """Rows of a query, for upkeep and tests."""
+        return self._ask(query)
+
+    def close(self) -> None:
+        """Let go of the connection."""
+        self._client.close()
+
+    def _ask(self, query: str, values: Mapping[str, Any] | None = None) -> reads.Rows:
+        settings = {"max_query_size": QUERY_BYTES}
+        rows: reads.Rows = self._client.query(query, parameters=dict(values or {}), settings=settings).result_rows
+        return rows
+
+    def _known(self, ids: Sequence[str]) -> dict[str, Written]:
+        found: dict[str, Written] = {}
+        for start in range(0, len(ids), LOOK_UP):
+            part = reads.known(self._ask, ids[start : start + LOOK_UP])
+            found |= {name: Written(entry, version) for name, (version, entry) in part.items()}
+        return found
+
+    def _gone_ids(self, ids: Sequence[str]) -> set[str]:
+        folds = self.folds()
+        parts = (ids[start : start + LOOK_UP] for start in range(0, len(ids), LOOK_UP))
+        return {name for part in parts for name in reads.gone(self._ask, part, folds)}
+
+    def _refused_counts(self) -> dict[str, int]:
+        return {row[0]: row[1] for row in self._ask("SELECT vm, count() FROM hub_refused FINAL GROUP BY vm")}
+
+    def _states(self, vms: set[str]) -> list[VmState]:
+        return [VmState(*row) for row in self._ask(f"{STATES} WHERE vm IN {{vms:Array(String)}}", {"vms": sorted(vms)})]
+
+    def _keep_zone(self, zone_name: str) -> None:
+        rows = self._ask(f"SELECT value FROM {SETTING.name} FINAL WHERE name = 'zone'")
+        if not rows:
+            self._write(SETTING.name, [{"name": "zone", "value": zone_name}])
+        elif rows[0][0] != zone_name:
+            raise LedgerError(f"days there are counted in {rows[0][0]}: set VM_USAGE_TZ={rows[0][0]}.")
+
+
+def session_number(vm: str, runtime: str, session_id: str) -> int:
+    """The number of a session: the same in every hub without asking anyone."""
+    name = "\0".join((vm, runtime, session_id)).encode("utf-8", "surrogatepass")
+    return int.from_bytes(hashlib.blake2b(name, digest_size=8).digest(), "big")
+
+
+def _refused(delivery: Delivery, foreign: set[str]) -> list[tuple[str, str]]:
+    """What a VM is told of records that were not taken."""
+    return [*delivery.refused, *((entry.id, "other_vm") for entry in delivery.entries if entry.id in foreign)]
+
+
+def _vms(deliveries: Iterable[Delivery]) -> list[str]:
+    return list(dict.fromkeys(delivery.head.vm for delivery in deliveries))
+
+
+def _token(row: Sequence[Any]) -> Token:
+    number, digest, vm, names, *times = row
+    return Token(number, digest, vm, tuple(orjson.loads(names)), *times)
+
+
+def _short(error: Exception) -> str:
+    return str(error).strip().split("\n")[0][:300]

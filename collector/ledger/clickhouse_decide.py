@@ -1,0 +1,77 @@
+"""Which row is written for an entry, given what the ClickHouse ledger has under its id. Pure.
+
+The rules are those of ``merge.prefer``, as in the SQLite ledger. ClickHouse keeps the row with the greatest version, so
+a version is what orders two writers that do not see each other: for a usage line the place in its VM's journal.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, replace
+from typing import Final
+
+from collector.ledger import Entry
+from collector.merge import Version, prefer
+from shim.line import ID
+
+OLDEST: Final = 1
+
+
+@dataclass(frozen=True, slots=True)
+class Offer:
+    """An entry with its rank: ``(born << 64) | place in the journal``, see ``rank``."""
+
+    entry: Entry
+    rank: int
+    keep_known: bool = False
+
+
+@dataclass(frozen=True, slots=True)
+class Written:
+    """The row that is written: an entry and its version."""
+
+    entry: Entry
+    version: int
+
+
+class ForeignRecord(Exception):
+    """A usage line under an id that another VM's line has."""
+
+
+def rank(born_ms: int, place: int) -> int:
+    """A later ledger of a VM comes after an earlier one, and within one the later place in its journal."""
+    return (born_ms << 64) | place
+
+
+def decide(offer: Offer, known: Written | None) -> Written | None:
+    """The row to write, ``None`` where what is known stays. Raises ``ForeignRecord``."""
+    if known is None:
+        return Written(offer.entry, OLDEST if offer.keep_known else offer.rank)
+    if ID.fullmatch(offer.entry.id):
+        return _line(offer, known)
+    return _record(offer, known)
+
+
+def _line(offer: Offer, known: Written) -> Written | None:
+    if offer.entry.vm != known.entry.vm:
+        raise ForeignRecord
+    if offer.keep_known or offer.rank < known.version or offer.entry == known.entry:
+        return None
+    return Written(offer.entry, max(offer.rank, known.version + 1))
+
+
+def _record(offer: Offer, known: Written) -> Written | None:
+    mine = replace(offer.entry, vm=known.entry.vm)  # who reported it first keeps it
+    if mine == known.entry:
+        return None
+    new, old = version(mine), version(known.entry)
+    same = (new.session_id, new.revision, new.content) == (old.session_id, old.revision, old.content)
+    if prefer(new, old) or (same and not offer.keep_known):
+        return Written(mine, max(offer.rank, known.version + 1))
+    return None
+
+
+def version(entry: Entry) -> Version:
+    """What decides between two versions of a store's record."""
+    counts = (entry.tokens.output_tokens, entry.tokens.total, entry.acu_micro)
+    content = tuple(-1 if count is None else count for count in counts)
+    return Version(entry.session_id, entry.owner_ms, entry.revision, content)
