@@ -1,0 +1,136 @@
+"""The questions of the API and the page over many records, made inside the embedded engine, and how long each takes."""
+
+from __future__ import annotations
+
+import os
+import time
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+from collector import windows
+from collector.entries import NAMES, flat
+from collector.ledger.clickhouse import ClickHouseLedger
+from collector.query import Query
+from collector.rows import Filter, Page
+from tests.fleet.measure import peak_mib
+from tests.fleet.vm import Vm
+
+CHUNK = 5_000_000
+DAYS = 90
+# What the made records have by row number; everything else is as in a simulated VM's line.
+BY_NUMBER = {
+    "id": "concat('vm-', toString(number % {vms}), '.b-', toString(intDiv(number, {vms}) + 1))",
+    "vm": "concat('vm-', toString(number % {vms}))",
+    "runtime": "if(number % 3 = 0, 'cursor', 'picoclaw')",
+    "model": "['gpt-4o', 'gpt-4o-mini', 'claude-sonnet-4-5', 'gemini-2.5-pro', 'acme-1'][1 + number % 5]",
+    "session_id": "concat('ref-', toString(intDiv(number, {vms} * 20)))",
+    "session_ref": "concat('ref-', toString(intDiv(number, {vms} * 20)))",
+    "ts_ms": "{now} - toInt64((1 - number / {count}) * {days} * 86400000)",
+    "input_tokens": "sipHash64(number) % 100000",
+    "output_tokens": "sipHash64(number, 1) % 20000",
+    "cost_pico": "toInt64(sipHash64(number) % 100000 * 2500000 + sipHash64(number, 1) % 20000 * 10000000)",
+}
+
+
+def time_queries(folder: Path, count: int, vms: int) -> dict[str, Any]:
+    """Make ``count`` records of ``vms`` VMs over 90 days, one in fifty twice, and ask; times in seconds."""
+    ledger = ClickHouseLedger(f"chdb://{folder / 'chdb'}", "UTC")
+    made = make(ledger, count, vms)
+    found: dict[str, Any] = {"records": count, "rows": made["rows"], "seconds_to_make": made["seconds"]}
+    found["bytes_per_record"] = size(ledger) / count
+    found["seconds"] = ask_all(ledger)
+    found["seconds_by_argmax"] = {"models": by_argmax(ledger)} if count <= 20_000_000 else None
+    began = time.monotonic()
+    ledger.command("OPTIMIZE TABLE record FINAL")
+    found["seconds_to_merge"] = round(time.monotonic() - began, 1)
+    found["seconds_merged"] = ask_all(ledger)
+    found["append"] = append_speed(ledger)
+    found["peak_mib"] = round(peak_mib(os.getpid()))
+    ledger.close()
+    return found
+
+
+def make(ledger: ClickHouseLedger, count: int, vms: int) -> dict[str, Any]:
+    plain = flat(_a_line())
+    now = int(time.time() * 1000)
+    columns = ", ".join((*NAMES, "day", "session_no", "received", "version"))
+    began = time.monotonic()
+    for first in range(0, count, CHUNK):
+        last = min(count, first + CHUNK)
+        for source in (f"numbers({first}, {last - first})", f"numbers({first}, {(last - first) // 50})"):
+            values = [
+                BY_NUMBER[name].format(vms=vms, count=count, days=DAYS, now=now)
+                if name in BY_NUMBER
+                else _sql(plain[name])
+                for name in NAMES
+            ]
+            query = f"""INSERT INTO record ({columns}) SELECT *, toInt32(intDiv(ts_ms, 86400000)),
+                sipHash64(vm, runtime, session_id), {now}, 1
+                FROM (SELECT {", ".join(f"{value} AS {name}" for name, value in zip(NAMES, values, strict=True))}
+                FROM {source})"""
+            ledger.command(query)
+    rows = ledger.ask("SELECT count() FROM record")[0][0]
+    return {"rows": rows, "seconds": round(time.monotonic() - began, 1)}
+
+
+def _a_line() -> Any:
+    vm = Vm("vm", 1, "")
+    while not any(entry.source == "log" and entry.cost_pico for entry in vm.truth.values()):
+        vm.record(1)
+    return next(entry for entry in vm.truth.values() if entry.source == "log" and entry.cost_pico)
+
+
+def _sql(value: Any) -> str:
+    if value is None:
+        return "NULL"
+    if isinstance(value, bool):
+        return str(value).lower()
+    return str(value) if isinstance(value, int) else "'" + str(value).replace("'", "\\'") + "'"
+
+
+def ask_all(ledger: ClickHouseLedger) -> dict[str, float]:
+    """Seconds of each question, the better of two."""
+    query = Query(ledger, windows.Calendar(windows.UTC))
+    today = query.window("today")
+    questions: dict[str, Callable[[], Any]] = {
+        "total, today": lambda: query.total(Filter(today)),
+        "total, 7d": lambda: query.total(Filter(query.window("7d"))),
+        "total, all": query.total,
+        "by day, all": query.aggregates,
+        "by model, all": query.models,
+        "by vm, all": lambda: ledger.groups(("vm", "runtime"), Filter()),
+        "one vm by day": lambda: query.aggregates(Filter(vm="vm-7")),
+        "50 sessions of one vm": lambda: query.sessions(Filter(vm="vm-7"), Page()),
+        "one session": lambda: query.session("ref-1", vm="vm-7"),
+    }
+    return {name: min(_timed(question) for _ in range(2)) for name, question in questions.items()}
+
+
+def by_argmax(ledger: ClickHouseLedger) -> float:
+    """The sums by model without FINAL: the latest version of each id by argMax."""
+    query = """SELECT model, count(), sum(input), sum(output), sum(toInt128(cost)) FROM (
+        SELECT argMax(model, version) AS model, argMax(input_tokens, version) AS input,
+            argMax(output_tokens, version) AS output, argMax(cost_pico, version) AS cost,
+            argMax(withdrawn, version) AS gone
+        FROM record GROUP BY id) WHERE isNull(gone) GROUP BY model"""
+    return min(_timed(lambda: ledger.ask(query)) for _ in range(2))
+
+
+def append_speed(ledger: ClickHouseLedger) -> dict[str, float]:
+    """Records a second that go in beside what is there, in one insert of 10,000 (as many VMs pushing at once)."""
+    vm = Vm("late", 2, "")
+    vm.record(10_000)
+    seconds = _timed(lambda: ledger.append(vm.truth.values()))
+    return {"records": 10_000, "seconds": seconds}
+
+
+def size(ledger: ClickHouseLedger) -> int:
+    query = "SELECT sum(bytes_on_disk) FROM system.parts WHERE active AND table = 'record'"
+    return int(ledger.ask(query)[0][0])
+
+
+def _timed(question: Callable[[], Any]) -> float:
+    began = time.monotonic()
+    question()
+    return round(time.monotonic() - began, 3)
