@@ -1,0 +1,39 @@
+"""The Debian package of this checkout, and the next release of it, which differs in its version."""
+
+from __future__ import annotations
+
+import os
+import re
+import subprocess
+from pathlib import Path
+from typing import Final
+
+ROOT: Final = Path(__file__).parent.parent.parent
+NEXT: Final = "99.0.0"
+
+
+def build(folder: Path) -> Path:
+    """Build the package into ``folder``, or take the one that ``VM_TEST_DEB`` names."""
+    if given := os.environ.get("VM_TEST_DEB"):
+        return Path(given)
+    command = ["sh", str(ROOT / "deploy/build_deb"), str(folder)]
+    done = subprocess.run(command, check=True, stdout=subprocess.PIPE, text=True)
+    return Path(done.stdout.strip().splitlines()[-1])
+
+
+def next_release(package: Path, folder: Path) -> Path:
+    """The same package with a higher version, in its control file and in what ``--version`` says."""
+    tree = folder / "next"
+    subprocess.run(["dpkg-deb", "-R", package, tree], check=True)
+    for path, pattern, new in (
+        (tree / "DEBIAN/control", r"(?m)^Version: .*$", f"Version: {NEXT}"),
+        (
+            next(tree.glob("opt/vm-usage/venv/lib/*/site-packages/shim/__init__.py")),
+            r'__version__(.*)= ".*"',
+            rf'__version__\1= "{NEXT}"',
+        ),
+    ):
+        path.write_text(re.sub(pattern, new, path.read_text()))
+    target = folder / f"vm-usage_{NEXT}.deb"
+    subprocess.run(["dpkg-deb", "--root-owner-group", "-Znone", "-b", tree, target], check=True, capture_output=True)
+    return target
