@@ -167,46 +167,54 @@ def tier_or_none(value: object) -> str | None:
 
 
 def encode(line: Line, line_id: str | None = None) -> bytes:
-    """The line as bytes, newline included; under ``line_id`` where one is given (the sink issues ids as it writes).
+    """The line as bytes, newline included; under ``line_id`` where one is given.
 
     Raises ``LineError('too_long')`` past ``MAX_LINE``: a field was not bounded by its maker.
     """
-    tokens = line.tokens
-    data = (
-        orjson.dumps(
-            {
-                "v": VERSION,
-                "id": line_id or line.id,
-                "ts": round(line.ts, 3),
-                "vm": line.vm,
-                "runtime": line.runtime,
-                "upstream": line.upstream,
-                "wire": line.wire,
-                "model": line.model,
-                "session": line.session,
-                "session_source": line.session_source,
-                "response": line.response,
-                "input_tokens": tokens.input_tokens,
-                "cache_read_tokens": tokens.cache_read_tokens,
-                "cache_write_tokens": tokens.cache_write_tokens,
-                "cache_write_1h_tokens": tokens.cache_write_1h_tokens,
-                "output_tokens": tokens.output_tokens,
-                "reasoning_tokens": tokens.reasoning_tokens,
-                "usage": line.usage,
-                "outcome": line.outcome,
-                "http_status": line.http_status,
-                "stream": line.stream,
-                "duration_ms": line.duration_ms,
-                "ttft_ms": line.ttft_ms,
-                "service_tier": line.service_tier,
-                "reported_cost_usd": line.reported_cost_usd,
-            }
-        )
-        + b"\n"
-    )
+    value = as_object(line)
+    if line_id:
+        value["id"] = line_id
+    return dump(value)
+
+
+def dump(value: dict[str, Any]) -> bytes:
+    """The bytes of a line's JSON object, newline included. Raises as ``encode`` does."""
+    data = orjson.dumps(value) + b"\n"
     if len(data) > MAX_LINE:
         raise LineError("too_long")
     return data
+
+
+def as_object(line: Line) -> dict[str, Any]:
+    """The JSON object of a line, its keys in the order in which they are written."""
+    tokens = line.tokens
+    return {
+        "v": VERSION,
+        "id": line.id,
+        "ts": round(line.ts, 3),
+        "vm": line.vm,
+        "runtime": line.runtime,
+        "upstream": line.upstream,
+        "wire": line.wire,
+        "model": line.model,
+        "session": line.session,
+        "session_source": line.session_source,
+        "response": line.response,
+        "input_tokens": tokens.input_tokens,
+        "cache_read_tokens": tokens.cache_read_tokens,
+        "cache_write_tokens": tokens.cache_write_tokens,
+        "cache_write_1h_tokens": tokens.cache_write_1h_tokens,
+        "output_tokens": tokens.output_tokens,
+        "reasoning_tokens": tokens.reasoning_tokens,
+        "usage": line.usage,
+        "outcome": line.outcome,
+        "http_status": line.http_status,
+        "stream": line.stream,
+        "duration_ms": line.duration_ms,
+        "ttft_ms": line.ttft_ms,
+        "service_tier": line.service_tier,
+        "reported_cost_usd": line.reported_cost_usd,
+    }
 
 
 def decode(data: bytes) -> Line:

@@ -21,12 +21,12 @@ import time
 from collections import deque
 from collections.abc import Callable
 from pathlib import Path
-from typing import Final
+from typing import Any, Final
 
 from shim.counters import Counters
 from shim.ids import Boot
 from shim.inflight import NO_SLOT, Inflight
-from shim.line import Line, LineError, encode
+from shim.line import Line, LineError, as_object, dump
 from shim.log import EventLog
 
 SPOOL_LINES: Final = 10_000
@@ -82,10 +82,14 @@ class Sink:
 
         Returns the id it got; ``line.id`` is not looked at.
         """
-        line_id = self._boot.next()
+        return self.append_object(as_object(line), slot)
+
+    def append_object(self, value: dict[str, Any], slot: int = NO_SLOT) -> str:
+        """``append`` for a line's JSON object, as ``as_object`` makes it; its ``id`` is set here."""
+        line_id = value["id"] = self._boot.next()
         self._inflight.issue(slot, self._boot.issued)
         try:
-            data = encode(line, line_id)
+            data = dump(value)
         except (LineError, TypeError, ValueError) as error:
             self._drop(slot, getattr(error, "reason", "encode"))
             return line_id

@@ -1,7 +1,9 @@
 """The meter of one call: it watches the call go by and writes its line. It never raises into the relay.
 
 The relay tells it what happens (the request's body, the response's head and pieces, the end) and appends payload to
-``pieces``; the wire's reader gets them joined, some 16 KiB at a time, decoded where the response is compressed.
+``pieces``; the wire's reader gets them joined, some 16 KiB at a time, decoded where the response is compressed. A
+small answer is whole before anything is read, and most of those need no reader (``shim.wires.whole``). What a call
+says is held as the JSON object of its line, because making a ``Line`` of every call costs more than writing it.
 Whatever fails in here is counted, said once without content, and leaves a line with what was known by then.
 """
 
@@ -10,18 +12,18 @@ from __future__ import annotations
 import time
 from collections import OrderedDict
 from collections.abc import Mapping
-from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, Any, Final
 
 from shim.identity import reference
 from shim.inflight import NO_SLOT
-from shim.line import Line, model_or_none, tier_or_none
+from shim.line import VERSION, model_or_none, tier_or_none
 from shim.metering import Metering
 from shim.routes import Place
 from shim.session import Sessions
 from shim.session_store import SessionStore
 from shim.wires import Exchange, Reader, Reading
 from shim.wires.table import open_reader, outcome_of
+from shim.wires.whole import read_whole
 
 if TYPE_CHECKING:
     from shim.decode import ContentDecoder
@@ -38,13 +40,8 @@ STREAM_BY_DEFAULT: Final = frozenset({"ollama"})
 STREAM_PATHS: Final = (":streamGenerateContent", ":streamRawPredict", "-stream", "converse-stream")
 
 
-@dataclass(frozen=True, slots=True)
-class Facts:
-    """What the request says of itself, ``None`` where it does not."""
-
-    model: str | None = None
-    stream: bool | None = None
-    background: bool = False
+# The JSON object of a line, in the order and with the values of ``shim.line.as_object``; the sink gives the id.
+Record = dict[str, Any]
 
 
 class Meter:
@@ -55,7 +52,7 @@ class Meter:
         self.key = key
         self.sessions = Sessions(key, fingerprint, store=store)
         self.seen_responses: OrderedDict[str, None] = OrderedDict()
-        self.background: OrderedDict[str, tuple[Line, int]] = OrderedDict()
+        self.background: OrderedDict[str, tuple[Record, int]] = OrderedDict()
         self._said: set[str] = set()
 
     def fault(self, where: str, error: Exception) -> None:
@@ -65,16 +62,16 @@ class Meter:
             self._said.add(where)
             self.metering.log.error("metering_failed", where=where, error=type(error).__name__)
 
-    def write(self, line: Line, slot: int) -> None:
+    def write(self, record: Record, slot: int) -> None:
         """Append a line and count its call."""
         sink = self.metering.sink
         if sink is not None:
-            sink.append(line, slot)
-            self.metering.counters.calls.add(line.runtime, line.upstream, line.outcome)
+            sink.append_object(record, slot)
+            self.metering.counters.calls.add(record["runtime"], record["upstream"], record["outcome"])
 
-    def keep_background(self, response: str, line: Line, slot: int) -> None:
+    def keep_background(self, response: str, record: Record, slot: int) -> None:
         """A response that is made in the background: its line waits for the poll that brings usage."""
-        self.background[response] = (line, slot)
+        self.background[response] = (record, slot)
         if len(self.background) > BACKGROUND_KEPT:
             self.write(*self.background.popitem(last=False)[1])
 
@@ -96,15 +93,16 @@ class Meter:
 class Tap:
     """One metered call. ``poll``: it asks for a response made earlier, which is the same call."""
 
-    _facts = Facts()
     _asked = False
+    _model: str | None = None
+    _stream: bool | None = None
+    _background = False
     _session = ""
     _source = "gap"
     _slot = NO_SLOT
+    _head: Head | None = None
     _reader: Reader | None = None
     _decoder: ContentDecoder | None = None
-    _encoding = ""
-    _first_read = False
     _ttft: int | None = None
 
     def __init__(self, meter: Meter, runtime: str, place: Place, *, poll: bool = False) -> None:
@@ -119,34 +117,32 @@ class Tap:
     def request(self, headers: Mapping[str, str], body: Any) -> None:
         """The call goes upstream now. ``body``: the request's parsed JSON, ``None`` where it is not an object."""
         self._asked = True
+        place = self._place
         try:
-            self._facts = facts_of(self._place, body)
+            model, self._stream, self._background = facts_of(place, body)
+            self._model = model_or_none(place.model) or model_or_none(model)
             self._session, self._source = self._meter.sessions.identify(
-                self.runtime, self._place.upstream.name, self._place.wire or "", headers, body, self._ts
+                self.runtime, place.upstream.name, place.wire or "", headers, body, self._ts
             )
             if not self.poll:
-                self._slot = self._begin()
+                self._slot = self._meter.metering.inflight.begin(
+                    self.runtime,
+                    place.upstream.name,
+                    place.wire or "",
+                    self._model,
+                    self._ts,
+                    self._session,
+                    self._source,
+                    self._stream,
+                )
         except Exception as error:
             self._meter.fault("request", error)
             self._session = self._session or reference(self._meter.key, "gap", self.runtime)
 
     def head(self, head: Head) -> None:
         """The response's head came."""
-        try:
-            self._encoding = head.special(b"content-encoding")
-            self._decoder, self._first_read = None, False
-            self._reader = open_reader(
-                self._place.wire or "",
-                Exchange(
-                    head.status,
-                    head.special(b"content-type"),
-                    head.fields,
-                    self._place.path,
-                    self._facts.stream,
-                ),
-            )
-        except Exception as error:
-            self._meter.fault("open", error)
+        self._head = head
+        self._reader = self._decoder = None
 
     def first_byte(self) -> None:
         """The first byte of the response's body came."""
@@ -154,33 +150,42 @@ class Tap:
 
     def read(self) -> None:
         """Give the reader what has been collected in ``pieces``."""
+        if self.pieces:
+            self._feed(self._take())
+
+    def _take(self) -> bytes:
+        """What has been collected in ``pieces``, which are empty then."""
         pieces = self.pieces
-        if not pieces:
-            return
         data = pieces[0] if len(pieces) == 1 else b"".join(pieces)
         pieces.clear()
-        reader = self._reader
-        if reader is None:
+        return data
+
+    def _feed(self, data: bytes) -> None:
+        if self._head is None:
             return
         try:
-            if not self._first_read:
-                self._first_read = True
-                self._open_decoder(data)
+            reader = self._reader or self._open(self._head, data)
             if self._decoder is None:
                 reader.feed(data)
             else:
                 for piece in self._decoder.feed(data):
                     reader.feed(piece)
         except Exception as error:
-            self._reader = None
+            self._head = self._reader = None
             self._meter.fault("read", error)
 
-    def _open_decoder(self, data: bytes) -> None:
-        """Decode a body that is compressed, whether or not its header says so."""
-        if self._encoding or data.startswith(COMPRESSED):
+    def _open(self, head: Head, data: bytes) -> Reader:
+        """Make the reader of a body that begins with ``data``: decoded if compressed, whether or not that was said."""
+        place, encoding = self._place, head.special(b"content-encoding")
+        if encoding or data.startswith(COMPRESSED):
             from shim.decode import ContentDecoder  # brotli and zstandard cost memory, and loopback asks for neither
 
-            self._decoder = ContentDecoder(self._encoding)
+            self._decoder = ContentDecoder(encoding)
+        content_type = head.special(b"content-type")
+        self._reader = open_reader(
+            place.wire or "", Exchange(head.status, content_type, head.fields, place.path, self._stream)
+        )
+        return self._reader
 
     def end(self, outcome: str, status: int | None) -> None:
         """The call is over; ``outcome``: as HTTP tells it, ``status``: the upstream's. Writes the line.
@@ -195,39 +200,40 @@ class Tap:
             self._meter.fault("line", error)
             self._meter.metering.inflight.end(self._slot)
 
-    def _begin(self) -> int:
-        facts, place = self._facts, self._place
-        return self._meter.metering.inflight.begin(
-            self.runtime,
-            place.upstream.name,
-            place.wire or "",
-            model_or_none(place.model) or model_or_none(facts.model),
-            self._ts,
-            self._session,
-            self._source,
-            facts.stream,
-        )
-
     def _end(self, outcome: str, status: int | None) -> None:
-        self.read()
-        reading = NOTHING
-        if self._reader is not None:
-            if self._decoder is not None:
-                for piece in self._decoder.finish():
-                    self._reader.feed(piece)
-            reading = self._reader.finish(complete=outcome == "completed")
+        reading = self._reading(complete=outcome == "completed")
         response = None
         if reading.response_id:
             response = reference(self._meter.key, "response", reading.response_id)
             self._meter.sessions.answered(self._session, response)
-        line = self._line(reading, _settled(outcome, status, reading), status, response)
-        if self._is_same_call(reading, line, response):
+        record = self._record(reading, _settled(outcome, status, reading), status, response)
+        if (self.poll or self._background) and self._is_same_call(reading, record, response):
             return
-        self._meter.write(line, self._slot)
+        self._meter.write(record, self._slot)
         for extra in reading.extra:
-            self._meter.write(self._line(extra, line.outcome, status, response), NO_SLOT)
+            self._meter.write(self._record(extra, record["outcome"], status, response), NO_SLOT)
 
-    def _is_same_call(self, reading: Reading, line: Line, response: str | None) -> bool:
+    def _reading(self, *, complete: bool) -> Reading:
+        """What the answer said."""
+        data = self._take()
+        if complete and self._reader is None and self._head is not None:
+            # A declared coding is the long way's affair; one that is not declared does not begin like JSON.
+            head = self._head
+            if not head.special(b"content-encoding"):
+                reading = read_whole(self._place.wire or "", head.special(b"content-type"), data)
+                if reading is not None:
+                    return reading
+        if data or self._reader is None:
+            self._feed(data)
+        reader = self._reader
+        if reader is None:
+            return NOTHING
+        if self._decoder is not None:
+            for piece in self._decoder.finish():
+                reader.feed(piece)
+        return reader.finish(complete=complete)
+
+    def _is_same_call(self, reading: Reading, record: Record, response: str | None) -> bool:
         """Whether this was one part of a background response, whose line is another part's to write."""
         meter = self._meter
         if self.poll:
@@ -236,51 +242,57 @@ class Tap:
             first, slot = meter.background.pop(response, (None, NO_SLOT))
             if first is not None:
                 self._slot = slot
-                begun = replace(line, ts=first.ts, session=first.session, session_source=first.session_source)
-                meter.write(begun, slot)
+                begun = {name: first[name] for name in ("ts", "session", "session_source")}
+                meter.write(record | begun, slot)
                 return True
-        elif self._facts.background and response is not None and line.outcome == "completed":
+        elif response is not None and record["outcome"] == "completed":
             if reading.usage == "missing":
-                meter.keep_background(response, line, self._slot)
+                meter.keep_background(response, record, self._slot)
                 return True
             meter.first_time(response)
         return False
 
-    def _line(self, reading: Reading, outcome: str, status: int | None, response: str | None) -> Line:
-        place, facts = self._place, self._facts
-        model = model_or_none(reading.model) or model_or_none(place.model) or model_or_none(facts.model)
-        return Line(
-            id="",  # the sink's to give
-            ts=self._ts,
-            vm=self._meter.metering.vm,
-            runtime=self.runtime,
-            upstream=place.upstream.name,
-            wire=place.wire or "",
-            model=model,
-            session=self._session,
-            session_source=self._source,
-            response=response,
-            tokens=reading.tokens,
-            usage=reading.usage,
-            outcome=outcome,
-            http_status=status,
-            stream=facts.stream,
-            duration_ms=int((time.monotonic() - self._began) * 1000),
-            ttft_ms=self._ttft,
-            service_tier=tier_or_none(reading.service_tier),
-            reported_cost_usd=reading.cost_usd,
-        )
+    def _record(self, reading: Reading, outcome: str, status: int | None, response: str | None) -> Record:
+        place, tokens = self._place, reading.tokens
+        return {
+            "v": VERSION,
+            "id": "",
+            "ts": round(self._ts, 3),
+            "vm": self._meter.metering.vm,
+            "runtime": self.runtime,
+            "upstream": place.upstream.name,
+            "wire": place.wire or "",
+            "model": model_or_none(reading.model) or self._model,
+            "session": self._session,
+            "session_source": self._source,
+            "response": response,
+            "input_tokens": tokens.input_tokens,
+            "cache_read_tokens": tokens.cache_read_tokens,
+            "cache_write_tokens": tokens.cache_write_tokens,
+            "cache_write_1h_tokens": tokens.cache_write_1h_tokens,
+            "output_tokens": tokens.output_tokens,
+            "reasoning_tokens": tokens.reasoning_tokens,
+            "usage": reading.usage,
+            "outcome": outcome,
+            "http_status": status,
+            "stream": self._stream,
+            "duration_ms": int((time.monotonic() - self._began) * 1000),
+            "ttft_ms": self._ttft,
+            "service_tier": tier_or_none(reading.service_tier),
+            "reported_cost_usd": reading.cost_usd,
+        }
 
 
-def facts_of(place: Place, body: Any) -> Facts:
-    """What a request says of itself."""
+def facts_of(place: Place, body: Any) -> tuple[str | None, bool | None, bool]:
+    """What a request says of itself: its model, whether it streams (both ``None`` where it does not say), whether the
+    response is made in the background."""
     in_path = place.path.endswith(STREAM_PATHS)
     if not isinstance(body, dict):
-        return Facts(stream=True if in_path else None)
+        return None, True if in_path else None, False
     model, stream = body.get("model"), body.get("stream")
     if not isinstance(stream, bool):
         stream = in_path or place.wire in STREAM_BY_DEFAULT
-    return Facts(model if isinstance(model, str) else None, stream or in_path, body.get("background") is True)
+    return model if isinstance(model, str) else None, stream or in_path, body.get("background") is True
 
 
 def _settled(outcome: str, status: int | None, reading: Reading) -> str:
