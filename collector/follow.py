@@ -11,7 +11,10 @@ from collections.abc import Callable
 import structlog
 
 from collector.commands.opening import open_ingest, open_ledger
+from collector.hub.settings import PushSettings
 from collector.ledger import LedgerError
+from collector.push import oldest_waiting
+from collector.retention import Retention
 from collector.settings import Settings
 
 log = structlog.get_logger()
@@ -53,9 +56,11 @@ class Follower:
             self._opened.set()
             return
         self._opened.set()
+        retention, push = Retention(self._settings.retention_days), PushSettings.from_env(self._settings.environ)
         while not self._stopping.is_set():
             try:
                 report = ingest.once(stop=self._stopping.is_set)
+                retention.turn(ledger, lambda: oldest_waiting(ledger, push))
             except LedgerError as error:
                 log.error("pass_failed", reason=str(error))
             else:

@@ -11,12 +11,14 @@ import ssl
 import time
 from collections.abc import Callable
 from dataclasses import asdict, dataclass
+from datetime import date
 from typing import Any, Final
 
 import httpx
 import msgspec
 import orjson
 
+from collector import windows
 from collector.hub.batch import CONTENT_TYPE, MAX_BODY, PATH, VERSION, Answer, Facts, Gap, Head, Refused, encode
 from collector.hub.settings import PushSettings
 from collector.ledger import Entry
@@ -115,7 +117,7 @@ class Pusher:
 
     @property
     def _place(self) -> str:
-        return f"push {self._settings.url}"
+        return place_of(self._settings.url)
 
     def _send(self, head: Head, entries: list[Entry]) -> Answer:
         body = encode(head, entries)
@@ -189,6 +191,20 @@ def last_push(ledger: SqliteLedger) -> PushState | None:
     """How the last push went, ``None`` before the first."""
     rows = ledger.select("SELECT value FROM setting WHERE name = 'push_state'")
     return PushState(**orjson.loads(rows[0][0])) if rows else None
+
+
+def oldest_waiting(ledger: SqliteLedger, settings: PushSettings | None) -> date | None:
+    """The first day of which a record is still to be pushed, ``None`` where none is; such records may not expire."""
+    if settings is None:
+        return None
+    rows = ledger.select("SELECT value FROM setting WHERE name = ?", (place_of(settings.url),))
+    day = ledger.first_waiting_day(int(rows[0][0]) if rows else 0)
+    return None if day is None else windows.day(day)
+
+
+def place_of(url: str) -> str:
+    """The setting that holds the cursor of a hub."""
+    return f"push {url}"
 
 
 def _born(ledger: SqliteLedger) -> int:

@@ -25,6 +25,7 @@ from collector.hub.settings import HubSettings
 from collector.hub.writer import Writer
 from collector.ingest_report import silent
 from collector.metrics import exposition
+from collector.retention import Retention
 from collector.rows import iso
 from collector.serving import serve_until_stopped
 from collector.settings import Settings
@@ -50,7 +51,9 @@ def _run(settings: Settings) -> None:
     if token is None and not is_loopback(hub.bind):
         raise ConfigError("VM_USAGE_HUB_BIND is not loopback: set VM_USAGE_API_TOKEN_FILE as well.")
     tls = _tls(hub)
-    writer = Writer(lambda: open_fleet(settings, hub), lambda: open_tokens(settings, hub))
+    # Several hubs may share a server; there one host alone runs `hub expire`.
+    retention = Retention(settings.retention_days if hub.clickhouse is None or hub.embedded else None)
+    writer = Writer(lambda: open_fleet(settings, hub), lambda: open_tokens(settings, hub), retention)
     writer.start()
     try:
         asyncio.run(_serve(settings, hub, token, tls, writer))
@@ -184,3 +187,17 @@ def schema(settings: Settings, cluster: str | None) -> None:
     cluster = cluster or HubSettings.from_env(settings.environ).cluster
     for statement in clickhouse_schema.statements(cluster):
         click.echo(statement + ";\n")
+
+
+@command.command("expire")
+@click.pass_obj
+def expire(settings: Settings) -> None:
+    """Let records older than VM_USAGE_RETENTION_DAYS go; every total stays.
+
+    A hub does it by itself, unless its store is a ClickHouse server: there run it from cron on one host.
+    """
+    if settings.retention_days is None:
+        raise ConfigError("VM_USAGE_RETENTION_DAYS is not set, so records are kept for ever: set it.")
+    with closing(open_fleet(settings, HubSettings.from_env(settings.environ))) as store:
+        count = Retention(settings.retention_days).turn(store)
+    click.echo(f"{count} records expired")

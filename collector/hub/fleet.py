@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass
+from datetime import date
 from typing import Final, Protocol
 
 import msgspec
@@ -12,6 +13,7 @@ from collector.hub.batch import Answer, Facts, Head
 from collector.hub.tokens import Token
 from collector.ledger import Contact, Entry, Ledger
 from collector.rows import GapRow, QuarantineRow, RefusedRow, SourceRow, iso
+from collector.windows import Calendar
 
 # One VM may fill only so much of the hub with records that are refused; more are told to the VM and not kept.
 MAX_REFUSED: Final = 10_000
@@ -48,10 +50,15 @@ class VmState:
 
 
 class FleetLedger(Ledger, Protocol):
-    """A hub's store."""
+    """A hub's store; ``calendar`` is that of its days."""
+
+    calendar: Calendar
 
     def take(self, deliveries: Sequence[Delivery]) -> list[Answer]:
         """Make deliveries durable, together; what each VM is told."""
+
+    def expire(self, before: date) -> int:
+        """Let the records of days before ``before`` go while every total stays; how many."""
 
     def states(self) -> list[VmState]:
         """What is known of the VMs that push."""

@@ -19,6 +19,7 @@ from collector.hub.accept import accept
 from collector.hub.batch import Answer, BatchError, Head, decode
 from collector.hub.fleet import Delivery, FleetLedger, TokenStore
 from collector.hub.tokens import Token, digest_of
+from collector.retention import Retention
 
 log = structlog.get_logger()
 
@@ -26,6 +27,8 @@ MAX_WAITING: Final = 256
 # One commit takes what waits, up to so many records.
 GROUP: Final = 20_000
 TOKEN_SECONDS: Final = 5.0
+# Without batches there is upkeep to be thought of now and then.
+IDLE_SECONDS: Final = 60.0
 MAX_TOKENS: Final = 50_000
 
 
@@ -45,10 +48,12 @@ class Writer:
         self,
         open_store: Callable[[], FleetLedger],
         open_tokens: Callable[[], TokenStore],
+        retention: Retention,
         clock: Callable[[], float] = time.time,
     ) -> None:
         self._open = open_store
         self._open_tokens = open_tokens
+        self._retention = retention
         self._clock = clock
         self._queue: queue.Queue[Waiting | Callable[[TokenStore], None] | None] = queue.Queue(MAX_WAITING)
         self._thread = threading.Thread(target=self._run, name="writer", daemon=True)
@@ -107,7 +112,7 @@ class Writer:
         self._opened.set_result(None)
         try:
             while self._turn(store, tokens):
-                pass
+                self._expire(store)
         finally:
             store.close()
             tokens.close()
@@ -116,7 +121,10 @@ class Writer:
         """Take what waits; ``False`` when it is time to stop."""
         group: list[tuple[Waiting, Delivery]] = []
         records, going = 0, True
-        item = self._queue.get()
+        try:
+            item = self._queue.get(timeout=IDLE_SECONDS)
+        except queue.Empty:
+            return True
         while True:
             if item is None:
                 going = False
@@ -134,6 +142,12 @@ class Writer:
                 break
         self._commit(store, group)
         return going
+
+    def _expire(self, store: FleetLedger) -> None:
+        try:
+            self._retention.turn(store)
+        except Exception:  # what was not deleted now is deleted an hour later
+            log.exception("expiry_failed")
 
     def _read(self, waiting: Waiting) -> Delivery | None:
         """A body as a delivery; ``None`` where its sender was told what is wrong with it."""

@@ -10,6 +10,7 @@ import hashlib
 import time
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import replace
+from datetime import date
 from typing import Any, Final
 
 import clickhouse_connect
@@ -25,8 +26,9 @@ from collector.hub.tokens import Token
 from collector.ledger import Contact, Entry, Group, LedgerError, Seen, SessionHead
 from collector.ledger import clickhouse_reads as reads
 from collector.ledger.clickhouse_decide import ForeignRecord, Offer, Written, decide, rank
+from collector.ledger.clickhouse_fold import clean, fold
 from collector.ledger.clickhouse_reads import Folds
-from collector.ledger.clickhouse_schema import FOLD, GONE, SETTING, local, statements
+from collector.ledger.clickhouse_schema import FOLD, GONE, RECORD, SETTING, local, statements
 from collector.ledger.fleet_schema import REFUSED, TOKEN, VM
 from collector.ledger.schema import UNDATED
 from collector.rows import Filter, GapRow, Page, QuarantineRow, RefusedRow, SourceRow
@@ -93,7 +95,7 @@ class ClickHouseLedger:
     def _offer(self, offers: Sequence[Offer]) -> tuple[int, set[str]]:
         """Write what of the offers is new or replaces: how many did, and the ids that belong to another VM."""
         known = self._known(list({offer.entry.id for offer in offers}))
-        gone = self._gone_ids([offer.entry.id for offer in offers if offer.entry.id not in known])
+        gone = self._gone_ids(list(dict.fromkeys(offer.entry.id for offer in offers)))
         written: dict[str, Written] = {}
         foreign: set[str] = set()
         for offer in offers:
@@ -155,6 +157,16 @@ class ClickHouseLedger:
         for token in found:
             self.add_token(replace(token, revoked=now))
         return len(found)
+
+    def expire(self, before: date) -> int:
+        """Let the records of days before ``before`` go while their sums stay (``clickhouse_fold``); how many."""
+        day = windows.number(before)
+        folds = self.folds(now=True)
+        where = "" if self.cluster is None else f" ON CLUSTER `{self.cluster}`"
+        clean(self._ask, self.command, local(RECORD, self.cluster), where, day, folds)
+        count = fold(self._ask, self.command, day, folds)
+        self._folds = None
+        return count
 
     # What is asked.
 
@@ -228,8 +240,10 @@ class ClickHouseLedger:
         return fleet.quarantined([tuple(row) for row in self._ask(query)])
 
     def folds(self, *, now: bool = False) -> Folds:
-        """The finished folds; looked up again after some seconds, or ``now``. Rows that a fold took are deleted later
-        than that, so an answer made with a list that is a little old is right as well."""
+        """The finished folds; looked up again after some seconds, or ``now``.
+
+        Rows that a fold took are deleted by the next one, an hour later, so a list that is a little old is right too.
+        """
         at = time.monotonic()
         if now or self._folds is None or at - self._folds[0] > FOLDS_SECONDS:
             numbers = tuple(row[0] for row in self._ask(f"SELECT no FROM {FOLD.name} FINAL ORDER BY no"))

@@ -237,6 +237,14 @@ def waiting(db: sqlite3.Connection, after: int) -> int:
     return max(0, int(row[0]) - given)
 
 
+def first_waiting_day(db: sqlite3.Connection, after: int) -> int | None:
+    """The first day of the records that come after a cursor, ``None`` where none has a day."""
+    query = f"""SELECT min(record.day) FROM change CROSS JOIN record ON record.id BETWEEN change.first AND change.last
+        WHERE change.no >= ? AND record.day > {UNDATED}"""
+    found = db.execute(query, (after // RUN,)).fetchone()[0]
+    return None if found is None else int(found)
+
+
 def _entry(row: tuple[Any, ...]) -> Entry:
     cell = dict(zip(RECORD, row, strict=False))
     rest = row[len(RECORD) :]

@@ -122,6 +122,10 @@ class SqliteLedger:
         """How many records come after a cursor of ``changes``."""
         return reads.waiting(self._db, after)
 
+    def first_waiting_day(self, after: int) -> int | None:
+        """The first day of the records that come after a cursor of ``changes``, ``None`` where none does."""
+        return reads.first_waiting_day(self._db, after)
+
     def contacts(self) -> list[Contact]:
         """See ``Ledger.contacts``."""
         return []

@@ -132,8 +132,9 @@ class Transaction:
     def vendor_id(self) -> int:
         """The id of a new record of a store."""
         if self._next_vendor is None:
-            found = self.db.execute("SELECT max(id) FROM record WHERE id < ?", (1 << SEQ_BITS,)).fetchone()[0]
-            self._next_vendor = (found or 0) + 1
+            # also past the ids of records that have expired: their keys are still known by them
+            query = "SELECT max((SELECT ifnull(max(id), 0) FROM record WHERE id < ?), ifnull(max(id), 0)) FROM vendor"
+            self._next_vendor = self.db.execute(query, (1 << SEQ_BITS,)).fetchone()[0] + 1
         self._next_vendor += 1
         return self._next_vendor - 1
 
