@@ -1,7 +1,7 @@
 """Ingest and query speed: ``python -m tests.bench.ingest [--lines 1000000] [--rounds 3] [--calls 10000000]``.
 
-Ingest: a log of our own lines through the whole path (tail, validate, dedupe, price, roll up, commit), and beside it, in
-alternating rounds, what bare SQLite does with the same rows: orjson, one INSERT per line, a unique key on (boot, seq).
+Ingest: a log of our own lines through the whole path (tail, validate, dedupe, price, roll up, commit), and beside it,
+in alternating rounds, what bare SQLite does with the same rows: orjson, one INSERT per line, a unique key on (boot, seq).
 The ratio is what counts; absolute figures belong to the machine. Queries: a ledger of ``--calls`` calls, each report
 asked five times, the median shown.
 """
@@ -49,7 +49,8 @@ def lines(count: int, sessions: int = 400, seed: int = 7) -> Iterator[bytes]:
         upstream, wire, model, hour = draw.choice(CALLS)
         place = number // 5_000 * 40 + draw.randrange(sessions // 10)
         value = dict.fromkeys(KEYS) | {
-            "v": 1, "id": f"20260528T202640Z-5f2c9a-{number}", "ts": round(now, 3), "vm": "vm-bench", "runtime": "picoclaw",
+            "v": 1, "id": f"20260528T202640Z-5f2c9a-{number}", "ts": round(now, 3),
+            "vm": "vm-bench", "runtime": "picoclaw",
             "upstream": upstream, "wire": wire, "model": model, "session": f"ref{place:021d}",
             "session_source": "conversation", "response": f"{draw.getrandbits(90):024d}"[:24],
             "input_tokens": draw.randrange(9_000), "cache_read_tokens": draw.randrange(90_000), "cache_write_tokens": 0,
