@@ -49,6 +49,7 @@ class Machine:
     files: list[str] = field(default_factory=list)
     folders: list[str] = field(default_factory=list)
     units: list[str] = field(default_factory=list)
+    changed: list[str] = field(default_factory=list)
 
     @classmethod
     def of(cls, root: Path) -> Machine:
@@ -62,10 +63,13 @@ class Machine:
             raise ConfigError(f"{root / RECORD} cannot be read ({error}): remove what it lists by hand.") from error
 
     def write(self, name: str, text: str) -> None:
-        """Write a file of ours. Raises ``ConfigError`` where there is one that is not."""
+        """Write a file of ours, if it is not so already. Raises ``ConfigError`` where there is one that is not ours."""
         path = self.root / name
         if path.exists() and name not in self.files:
             raise ConfigError(f"{path} is there and was not made by usage-shim optin: move it away.")
+        if path.exists() and path.read_text() == text:
+            return
+        self.changed.append(name)
         for folder in reversed(path.parents):
             if not folder.exists():
                 folder.mkdir(mode=0o755)
@@ -166,7 +170,7 @@ def drop_in(variables: Mapping[str, str], own: set[str]) -> str:
 
 
 def apply(root: Path, variables: Mapping[str, str] | None, units: Sequence[str]) -> list[str]:
-    """Make every file from the source, which is written first where ``variables`` are given; the units changed."""
+    """Make every file from the source, which is written first where ``variables`` are given; the files changed."""
     machine = Machine.of(root)
     for unit in units:
         if not UNIT.fullmatch(unit):
@@ -177,23 +181,18 @@ def apply(root: Path, variables: Mapping[str, str] | None, units: Sequence[str])
     machine.units = list(dict.fromkeys([*machine.units, *units]))
     machine.write(PROFILE, MADE_BY + env.render(wanted, "sh"))
     machine.write(USER_MANAGERS, user_managers(wanted))
-    changed = []
     for unit in machine.units:
-        name = DROP_IN.format(unit=unit)
-        text = drop_in(wanted, set_by_unit(root, unit))
-        path = root / name
-        if not path.exists() or path.read_text() != text:
-            machine.write(name, text)
-            changed.append(unit)
+        machine.write(DROP_IN.format(unit=unit), drop_in(wanted, set_by_unit(root, unit)))
     machine.save()
-    return changed
+    return machine.changed
 
 
 def remove(root: Path) -> list[str]:
-    """Take everything back; the units that were changed."""
+    """Take everything back; the files that are gone."""
     machine = Machine.of(root)
+    gone = list(machine.files)
     machine.forget()
-    return machine.units
+    return gone
 
 
 def _reload(root: Path, run: Callable[..., object] = subprocess.run) -> None:
@@ -225,9 +224,11 @@ def command(
             changed = apply(root, _variables(runtimes, forward_only), units)
     except OSError as error:
         raise ConfigError(f"{error.filename} cannot be changed ({error.strerror}): run this as root.") from error
-    if changed:
+    for name in changed:
+        click.echo(f"{root / name} {'removed' if action == 'remove' else 'written'}")
+    if units := [Path(name).parent.name.removesuffix(".d") for name in changed if name.startswith(UNIT_FOLDERS[0])]:
         _reload(root)
-        click.echo(f"Restart: {' '.join(changed)}")
+        click.echo(f"They count from the next start of {', '.join(units)}.")
 
 
 def _variables(runtimes: Sequence[str], forward_only: bool) -> dict[str, str] | None:

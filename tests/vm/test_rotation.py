@@ -26,7 +26,7 @@ def test_lines_go_on_in_a_new_file_and_every_call_is_counted_once(metering: Mach
     assert metering.show("usage-shim", "MainPID") == pid
     names = sorted(metering.out("ls", "/var/log/vm-usage").split())
     assert len(names) == 3
-    assert [name.endswith(".gz") for name in names] == [True, False, False]
+    assert [name.endswith(".gz") for name in names] == [False, True, False]
 
 
 def test_the_rotated_files_are_a_whole_when_audited(metering: Machine) -> None:
