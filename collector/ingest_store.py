@@ -69,11 +69,12 @@ class StoreIngest:
             return
         row = self._ledger.select("SELECT state FROM store WHERE path = ?", (str(source.path),))
         state = orjson.loads(row[0][0]) if row and row[0][0] else None
+        unfinished = False
         try:
             for batch in reader.read(source, state):
                 self._batch(source, batch, mine)
-                state = batch.state
-            self._done(source, found, state, None)
+                state, unfinished = batch.state, unfinished or batch.unfinished
+            self._done(source, "" if unfinished else found, state, None)
         except SourceError as error:
             self._failed(source, error.reason, report)
         except Exception as error:

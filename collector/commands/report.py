@@ -13,10 +13,10 @@ from typing import Any, Final
 import click
 import orjson
 
-from collector import money
 from collector.commands.chosen import chooses, filter_of
 from collector.commands.opening import open_query
 from collector.commands.table import console, missing, print_sums
+from collector.export.csv import cell
 from collector.hub.settings import checked_url
 from collector.query import Query
 from collector.remote import RemoteError, RemoteQuery
@@ -98,12 +98,18 @@ def closing_query(settings: Settings, db: Path | None, hub: str | None = None) -
 
 
 def write_csv(rows: Sequence[dict[str, Any]]) -> None:
-    """Rows as CSV; unknown is empty."""
+    """Rows as CSV; unknown is empty, several names in one cell are parted by spaces."""
     if rows:
-        writer = csv.DictWriter(sys.stdout, rows[0].keys(), lineterminator="\n")
-        writer.writeheader()
+        writer = csv.writer(sys.stdout, lineterminator="\n")
+        writer.writerow(rows[0])
         for row in rows:
-            writer.writerow({**row, "cost_usd": money.plain(row["cost_pico"])})
+            writer.writerow([_cell(name, value) for name, value in {**row, "cost_usd": row["cost_pico"]}.items()])
+
+
+def _cell(name: str, value: Any) -> str:
+    if isinstance(value, (list, tuple)):
+        value = " ".join(value)
+    return cell("money" if name == "cost_usd" else "text" if isinstance(value, str) else "number", value)
 
 
 def write_table(kind: Kind, rows: Sequence[Any], total: Sums) -> None:

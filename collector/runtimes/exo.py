@@ -86,6 +86,7 @@ class Exo:
             event = jsonl.json_document(Path(entry.path))
             if event is None:
                 batch.skipped["bad_json"] += 1
+                batch.unfinished = True
             else:
                 _take(conversation, event, batch)
         batch.records = [_record(conversation, *call) for call in conversation.calls]

@@ -7,6 +7,8 @@ usage lines are matched to; a message itself is never read.
 
 from __future__ import annotations
 
+import os
+from collections import Counter
 from collections.abc import Iterator, Mapping
 from pathlib import Path
 from typing import Any, Final
@@ -17,6 +19,8 @@ from collector.runtimes import Batch, Facts, Source, places
 from collector.runtimes.values import earliest, iso, latest, mapping, name, reference
 
 RUNTIME: Final = "picoclaw"
+# Names of files that are the session's key as it is; others have ``_`` for ``:``, ``/`` and ``\\``.
+HASHED: Final = "sk_v1_"
 
 
 class PicoClaw:
@@ -37,7 +41,13 @@ class PicoClaw:
 
     def read(self, source: Source, state: dict[str, Any] | None) -> Iterator[Batch]:
         """One session with all its turns: the file is read whole, for it is rewritten when it is summarised."""
-        meta = mapping(json_document(source.path.with_suffix(".meta.json")))
+        beside = source.path.with_suffix(".meta.json")
+        document = json_document(beside)
+        if document is None and os.path.lexists(beside) and not source.path.name.startswith(HASHED):
+            # Half-written: the session's key is in it, and the file's name is another spelling of the key.
+            yield Batch(skipped=Counter(bad_json=1), unfinished=True)
+            return
+        meta = mapping(document)
         turns: list[tuple[float, str | None]] = []
         first = last = None
         for block in LineFile(source.path).blocks():
