@@ -71,7 +71,7 @@ async def _serve(
     settings: Settings, hub: HubSettings, token: bytes | None, tls: ssl.SSLContext | None, writer: Writer
 ) -> None:
     access = Access.of(settings.allowed_hosts, token)
-    ingest = web.post(PATH, Ingest(writer, Rates(time.monotonic)))
+    ingest = web.post(PATH, Ingest(writer, Rates(time.monotonic)).take)
     app = application(
         lambda: open_fleet_query(settings, hub), access, lambda query: exposition(query, ""), own=(ingest,)
     )

@@ -34,7 +34,7 @@ class Ingest:
         self._writer = writer
         self._rates = rates
 
-    async def __call__(self, request: web.Request) -> web.StreamResponse:
+    async def take(self, request: web.Request) -> web.StreamResponse:
         """Take one batch."""
         try:
             token = await self._token(request)
