@@ -8,6 +8,7 @@ text parts, images, tool calls), so that moved cache marks or another spelling o
 
 from __future__ import annotations
 
+import itertools
 import re
 from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass
@@ -19,6 +20,8 @@ MAX_NODES: Final = 256
 QUOTED_HEAD: Final = 65536
 SYSTEM_HEAD: Final = 2048
 SYSTEM_MESSAGES: Final = 16
+# Up to so many characters it costs less to hash system text and first message whole than to read them again.
+PLAIN_HEAD: Final = 6144
 
 
 @dataclass(frozen=True, slots=True)
@@ -43,6 +46,8 @@ SHAPES: Final[Mapping[str, Shape]] = {
     "dashscope-generation": Shape(("messages",), envelope="input"),
     "lmstudio-chat": Shape(("input",), ("system_prompt",)),
 }
+
+PLAIN_WIRES: Final = frozenset({"openai-chat", "anthropic-messages", "ollama", "cohere-v2"})
 
 # Keys of a message or part that identify it. Left out on purpose: cache marks, ids that a client makes anew for each
 # request, encrypted reasoning, annotations.
@@ -119,12 +124,13 @@ class Conversation:
         """Whether there is a history: a fresh conversation is one message long."""
         return len(self.messages) > 1
 
-    def first_user(self) -> Any:
-        """The first message of the user, or the first of all where no message says whose it is."""
-        for message in self.messages:
-            if role(message) == "user":
-                return message
-        return self.messages[0]
+
+def first_user(messages: list[Any], start: int = 0) -> Any:
+    """The first message of the user, or the first of all where no message says whose it is."""
+    for message in itertools.islice(messages, start, None):
+        if role(message) == "user":
+            return message
+    return messages[start]
 
 
 def conversation(wire: str, body: Mapping[str, Any]) -> Conversation | None:
@@ -147,6 +153,39 @@ def conversation(wire: str, body: Mapping[str, Any]) -> Conversation | None:
     system, summarised = _stable_system(system_parts)
     compacted = summarised or is_summary(opening(messages[0]))
     return Conversation(system, messages, compacted)
+
+
+def plain_head(wire: str, body: Mapping[str, Any]) -> tuple[str, str] | None:
+    """System text and first user message where both are plain strings in ``messages``, ``None`` for any other body.
+
+    What ``conversation`` makes of such a body depends on these two alone, but for the messages behind them, so what
+    was made of them once can be looked up.
+    """
+    if wire not in PLAIN_WIRES:
+        return None
+    messages = body.get("messages")
+    if type(messages) is not list or not messages:
+        return None
+    first = messages[0]
+    system: Any = ""
+    if type(first) is dict and first.get("role") == "system":
+        if len(messages) < 2 or "system" in body:
+            return None
+        system, first = plain_text(first), messages[1]
+    elif wire == "anthropic-messages":
+        system = body.get("system", "")
+    text = plain_text(first)
+    if text is None or type(system) is not str or first["role"] != "user":
+        return None
+    return (system, text) if len(system) + len(text) <= PLAIN_HEAD else None
+
+
+def plain_text(message: Any) -> str | None:
+    """The content of a message that is a role and a string, ``None`` for any other."""
+    if type(message) is dict and len(message) == 2 and "role" in message:
+        text = message.get("content")
+        return text if type(text) is str else None
+    return None
 
 
 def role(message: Any) -> str:

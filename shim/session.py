@@ -16,15 +16,14 @@ from __future__ import annotations
 import hashlib
 import re
 import secrets
-import time
-from collections import OrderedDict
 from collections.abc import Iterable, Mapping
-from typing import Any, Final, Generic, TypeVar
+from typing import Any, Final
 
 import orjson
 
-from shim.conversation import Conversation, conversation, opening, pieces, quoted_messages
+from shim.conversation import Conversation, conversation, first_user, opening, pieces, plain_head, quoted_messages
 from shim.identity import reference
+from shim.recent import Recent, Shared
 from shim.session_store import SessionStore
 
 GAP_SECONDS: Final = 30 * 60
@@ -69,6 +68,8 @@ BODY_FIELDS: Final = (
     ("prompt_cache_key",),  # Codex, Pi, Kimi, OpenHands
 )
 PREVIOUS_RESPONSE: Final = "previous_response_id"
+# The wires that have that field: the responses of others need not be remembered.
+CHAINED: Final = frozenset({"openai-responses", "lmstudio-chat"})
 USER_FIELDS: Final = (
     ("metadata", "user_id"),  # Anthropic; Claude Code puts the session inside
     ("user",),
@@ -91,60 +92,6 @@ HASHED_TAIL: Final = 1024
 REMEMBERED_PER_CALL: Final = 6
 SEARCHED_PER_CALL: Final = 48
 
-_Value = TypeVar("_Value")
-
-
-class Recent(Generic[_Value]):
-    """A map that holds the ``size`` keys used last."""
-
-    def __init__(self, size: int) -> None:
-        self._size = size
-        self._items: OrderedDict[Any, _Value] = OrderedDict()
-
-    def get(self, key: Any) -> _Value | None:
-        """The value under ``key``, which counts as a use of it."""
-        value = self._items.get(key)
-        if value is not None:
-            self._items.move_to_end(key)
-        return value
-
-    def put(self, key: Any, value: _Value) -> None:
-        """Set a value and forget the key used longest ago if there are too many."""
-        self._items[key] = value
-        self._items.move_to_end(key)
-        if len(self._items) > self._size:
-            self._items.popitem(last=False)
-
-    def __len__(self) -> int:
-        return len(self._items)
-
-
-class Shared(Recent[str]):
-    """A map from hashes to sessions in front of the store, which is asked for what is not here and told what is new.
-
-    ``kind``: one byte that keeps the hashes of one map apart from those of another.
-    """
-
-    def __init__(self, size: int, store: SessionStore | None, kind: bytes) -> None:
-        super().__init__(size)
-        self._store = store
-        self._kind = kind
-
-    def get(self, key: bytes) -> str | None:
-        """The session under a 16-byte hash."""
-        session = super().get(key)
-        if session is None and self._store is not None:
-            session = self._store.get(self._kind + key[1:])
-            if session is not None:
-                super().put(key, session)
-        return session
-
-    def put(self, key: bytes, value: str) -> None:
-        """Set the session under a 16-byte hash."""
-        if self._store is not None and self._items.get(key) != value:
-            self._store.put(self._kind + key[1:], value, time.time())
-        super().put(key, value)
-
 
 class Sessions:
     """The sessions one shim process has seen. ``fingerprint``: whether conversations are known by their content."""
@@ -155,6 +102,8 @@ class Sessions:
         self._key = key
         self._fingerprint = fingerprint
         self._begun: Recent[hashlib.blake2b] = Recent(64)  # runtime -> digest that has taken key and runtime
+        # Hash of a plain head as it came -> the hashes that reading it gave: of system text, first message and head.
+        self._plain: Recent[tuple[bytes, bytes, bytes]] = Recent(1024)
         self._answers = Shared(size, store, b"a")  # response reference -> session
         self._heads = Shared(size, store, b"h")  # hash of a head -> session
         self._messages = Shared(4 * size, store, b"m")  # hash of a message -> session, "" where two sessions had it
@@ -180,8 +129,8 @@ class Sessions:
         if body is not None:
             if session := self._in_body(runtime, body):
                 return session, "body"
-            if self._fingerprint and (found := conversation(wire, body)):
-                return self._of_conversation(runtime, found, now), "conversation"
+            if self._fingerprint and (session := self._of_conversation(runtime, wire, body, now)):
+                return session, "conversation"
         return self._of_gap(runtime, upstream, now), "gap"
 
     def answered(self, session: str, response: str) -> None:
@@ -201,30 +150,57 @@ class Sessions:
             return reference(self._key, "session", value)
         return None
 
-    def _of_conversation(self, runtime: str, found: Conversation, now: float) -> str:
-        system = self._hash(runtime, [found.system])
-        first = found.first_user()
-        opener = self._message(runtime, first)
-        head = self._hash(runtime, [system.hex(), opener.hex()])
+    def _of_conversation(self, runtime: str, wire: str, body: Mapping[str, Any], now: float) -> str | None:
+        """The session of the conversation in a body; a plain head that was read before is not read again (-10 µs)."""
+        begun = self._begin(runtime)
+        plain = plain_head(wire, body)
+        raw = _plain_hash(begun, *plain) if plain is not None else b""
+        if (hashes := self._plain.get(raw)) and (session := self._heads.get(hashes[2])):
+            messages = body["messages"]
+            start = 1 if messages[0]["role"] == "system" else 0
+            self._spoken(begun, hashes, messages, start, session, now)
+            return session
+        found = conversation(wire, body)
+        if found is None:
+            return None
+        system = _hash(begun, [found.system])
+        opener = _hash(begun, pieces(first_user(found.messages)))
+        head = _hash(begun, [system.hex(), opener.hex()])
         session = self._heads.get(head)
         if session is None:
-            session = self._continued(runtime, found, system, now) or reference(self._key, "conversation", head.hex())
+            session = self._continued(begun, found, system, now) or reference(self._key, "conversation", head.hex())
             self._heads.put(head, session)
-        self._spoke.put(system, (session, now))
-        for message in found.messages[-REMEMBERED_PER_CALL:]:
-            self._remember(opener if message is first else self._message(runtime, message), session)
+        if raw and not found.compacted:
+            self._plain.put(raw, (system, opener, head))
+        self._spoken(begun, (system, opener, head), found.messages, 0, session, now)
         return session
 
-    def _continued(self, runtime: str, found: Conversation, system: bytes, now: float) -> str | None:
+    def _spoken(
+        self,
+        begun: hashlib.blake2b,
+        hashes: tuple[bytes, bytes, bytes],
+        messages: list[Any],
+        start: int,
+        session: str,
+        now: float,
+    ) -> None:
+        """A call of ``session`` was made: remember when, and its last messages from ``start`` on."""
+        system, opener, _ = hashes
+        self._spoke.put(system, (session, now))
+        first = first_user(messages, start)
+        for message in messages[max(start, len(messages) - REMEMBERED_PER_CALL) :]:
+            self._messages.join(opener if message is first else _hash(begun, pieces(message)), session)
+
+    def _continued(self, begun: hashlib.blake2b, found: Conversation, system: bytes, now: float) -> str | None:
         """The session that a call with an unknown head goes on with, ``None`` where it begins one."""
         if found.grown or found.compacted:
             # The last message is new, unless the compaction happened because of it.
             kept = found.messages if found.compacted else found.messages[:-1]
-            known = self._known(self._message(runtime, message) for message in kept[:SEARCHED_PER_CALL])
+            known = self._known(_hash(begun, pieces(message)) for message in kept[:SEARCHED_PER_CALL])
             if known is not None:
                 return known
         if not found.grown and (quoted := quoted_messages(opening(found.messages[0]))):
-            known = self._known(self._hash(runtime, [text]) for text in quoted)
+            known = self._known(_hash(begun, [text]) for text in quoted)
             if known is not None:
                 return known
         spoke = self._spoke.get(system) if found.compacted else None
@@ -236,24 +212,12 @@ class Sessions:
                 return session
         return None
 
-    def _remember(self, message: bytes, session: str) -> None:
-        known = self._messages.get(message)
-        self._messages.put(message, session if known is None or known == session else "")
-
-    def _message(self, runtime: str, message: Any) -> bytes:
-        return self._hash(runtime, pieces(message))
-
-    def _hash(self, runtime: str, parts: Iterable[str]) -> bytes:
+    def _begin(self, runtime: str) -> hashlib.blake2b:
         begun = self._begun.get(runtime)
         if begun is None:
             begun = hashlib.blake2b(runtime.encode(), key=self._key, digest_size=16)
             self._begun.put(runtime, begun)
-        digest = begun.copy()
-        for part in parts:
-            if len(part) > HASHED_HEAD:
-                part = f"{part[:HASHED_HEAD]}{part[-HASHED_TAIL:]}{len(part)}"
-            digest.update(part.strip().encode("utf-8", "surrogatepass") + b"\0")
-        return digest.digest()
+        return begun
 
     def _of_gap(self, runtime: str, upstream: str, now: float) -> str:
         place = (runtime, upstream)
@@ -262,6 +226,21 @@ class Sessions:
             last = (reference(self._key, "gap", secrets.token_hex(16)), now)
         self._gaps.put(place, (last[0], now))
         return last[0]
+
+
+def _hash(begun: hashlib.blake2b, parts: Iterable[str]) -> bytes:
+    digest = begun.copy()
+    for part in parts:
+        if len(part) > HASHED_HEAD:
+            part = f"{part[:HASHED_HEAD]}{part[-HASHED_TAIL:]}{len(part)}"
+        digest.update(part.strip().encode("utf-8", "surrogatepass") + b"\0")
+    return digest.digest()
+
+
+def _plain_hash(begun: hashlib.blake2b, system: str, text: str) -> bytes:
+    digest = begun.copy()
+    digest.update(f"{len(system)}\0{system}{text}".encode("utf-8", "surrogatepass"))
+    return digest.digest()
 
 
 def _short(response: str) -> bytes:

@@ -11,7 +11,8 @@ from hypothesis import strategies as st
 
 from shim.conversation import SHAPES, is_summary
 from shim.identity import reference
-from shim.session import BODY_FIELDS, GAP_SECONDS, HEADERS, Recent, Sessions
+from shim.recent import Recent
+from shim.session import BODY_FIELDS, GAP_SECONDS, HEADERS, Sessions
 
 KEY = b"k" * 32
 NOW = 1_800_000_000.0
