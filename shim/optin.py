@@ -226,9 +226,11 @@ def command(
         raise ConfigError(f"{error.filename} cannot be changed ({error.strerror}): run this as root.") from error
     for name in changed:
         click.echo(f"{root / name} {'removed' if action == 'remove' else 'written'}")
-    if units := [Path(name).parent.name.removesuffix(".d") for name in changed if name.startswith(UNIT_FOLDERS[0])]:
+    if dropped_in := [
+        Path(name).parent.name.removesuffix(".d") for name in changed if name.startswith(UNIT_FOLDERS[0])
+    ]:
         _reload(root)
-        click.echo(f"They count from the next start of {', '.join(units)}.")
+        click.echo(f"They count from the next start of {', '.join(dropped_in)}.")
 
 
 def _variables(runtimes: Sequence[str], forward_only: bool) -> dict[str, str] | None:

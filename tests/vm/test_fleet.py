@@ -93,7 +93,7 @@ def by_cloud_init(package: Path, tmp_path_factory: pytest.TempPathFactory) -> It
     (seed / "user-data").write_text(data)
     (seed / "meta-data").write_text("instance-id: vm-7\nlocal-hostname: vm-7\n")
     (made.root / "etc/cloud/cloud.cfg.d/99-test.cfg").write_text(
-        "datasource_list: [NoCloud]\nnetwork: {config: disabled}\n"
+        "datasource_list: [NoCloud]\nnetwork: {config: disabled}\nlocale: false\n"
     )
     made.boot()
     yield made
