@@ -73,6 +73,13 @@ def refuse_newer(db: sqlite3.Connection, migrations: list[Migration] = MIGRATION
         )
 
 
+def refuse_foreign(db: sqlite3.Connection) -> None:
+    """Raise ``LedgerError`` if the file is another program's database: it is read no further and never written to."""
+    tables = {name for (name,) in db.execute("SELECT name FROM sqlite_schema WHERE type = 'table'")}
+    if tables and "migration" not in tables:
+        raise LedgerError("the database is another program's and no ledger: give VM_USAGE_DB another file.")
+
+
 def names(db: sqlite3.Connection) -> list[str]:
     """Names of the migrations a ledger has, in order; empty for a new file."""
     if not db.execute("SELECT 1 FROM sqlite_schema WHERE name = 'migration'").fetchone():

@@ -8,6 +8,7 @@ stores, because their positions are lost with it.
 from __future__ import annotations
 
 import contextlib
+import os
 import sqlite3
 from collections.abc import Iterable, Iterator, Sequence
 from datetime import date
@@ -18,7 +19,7 @@ from collector import windows
 from collector.ledger import Contact, Entry, Group, LedgerError, Seen, SessionHead, reads
 from collector.ledger.append import append
 from collector.ledger.interning import Numbers
-from collector.ledger.migrations import migrate, refuse_newer
+from collector.ledger.migrations import migrate, refuse_foreign, refuse_newer
 from collector.ledger.rollups import Rollups
 from collector.ledger.schema import UNDATED
 from collector.ledger.writer import SeenLines, Transaction
@@ -43,6 +44,7 @@ class SqliteLedger:
         self._db = _open(path, read_only=read_only)
         try:
             with _explained(path):
+                refuse_foreign(self._db)
                 if read_only:
                     refuse_newer(self._db)
                 else:
@@ -216,11 +218,10 @@ class SqliteLedger:
 def _open(path: Path, *, read_only: bool) -> sqlite3.Connection:
     with _explained(path):
         if read_only:
-            if not path.exists():
+            if not path.exists() or (path.is_file() and not path.stat().st_size):
                 raise LedgerError(f"there is no ledger at {path} yet: run `usage-collector ingest`.")
-            db = sqlite3.connect(
-                f"file:{_quoted(path)}?mode=ro", uri=True, isolation_level=None, timeout=BUSY_MS / 1000
-            )
+            address = f"file:{_quoted(path)}?mode=ro{'&immutable=1' if _is_at_rest(path) else ''}"
+            db = sqlite3.connect(address, uri=True, isolation_level=None, timeout=BUSY_MS / 1000)
         else:
             path.parent.mkdir(mode=0o750, parents=True, exist_ok=True)
             db = sqlite3.connect(path, isolation_level=None, timeout=BUSY_MS / 1000)
@@ -234,6 +235,11 @@ def _open(path: Path, *, read_only: bool) -> sqlite3.Connection:
             if not (read_only and pragma.startswith("journal")):
                 db.execute(f"PRAGMA {pragma}")
         return db
+
+
+def _is_at_rest(path: Path) -> bool:
+    """Whether nobody writes and the reader may not make the files beside it that reading in WAL mode takes."""
+    return not os.path.exists(f"{path}-wal") and not os.access(path.parent, os.W_OK)
 
 
 def _quoted(path: Path) -> str:
