@@ -78,7 +78,7 @@ async def hub(tmp_path):
         return Query(ledger, ledger.calendar)
 
     ingest = web.post(PATH, Ingest(writer, Rates(time.monotonic, rate=1000.0, burst=3000.0)).take)
-    runner = web.AppRunner(application(open_query, Access.of(), own=(ingest,)), access_log=None)
+    runner = web.AppRunner(application(open_query, Access.of(), own=(ingest,)), access_log=None, lingering_time=0.1)
     await runner.setup()
     site = web.TCPSite(runner, "127.0.0.1", 0)
     await site.start()
