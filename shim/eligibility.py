@@ -10,7 +10,7 @@ from typing import Final
 
 from shim.allowlist import Allowlist
 from shim.routes import Place
-from shim.wires.paths import wire_of
+from shim.wires.paths import CANCEL, wire_of
 
 METERING_OFF: Final = "metering_off"
 COUNTING_ENDPOINT: Final = "counting_endpoint"
@@ -23,7 +23,9 @@ NOT_ALLOWLISTED: Final = "not_allowlisted"
 
 
 def is_poll(method: str, place: Place) -> bool:
-    """Whether a request asks for a response that was made before (``GET /v1/responses/{id}``)."""
+    """Whether a request asks for a response that was made before: ``GET /v1/responses/{id}``, or its cancellation."""
+    if method == "POST":
+        return place.wire == "openai-responses" and CANCEL.fullmatch(place.path) is not None
     return method == "GET" and wire_of(place.path, method) is not None
 
 

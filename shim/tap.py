@@ -19,7 +19,7 @@ from shim.inflight import NO_SLOT
 from shim.line import VERSION, model_or_none, tier_or_none
 from shim.metering import Metering
 from shim.routes import Place
-from shim.session import Sessions
+from shim.session import CHAINED, Sessions
 from shim.session_store import SessionStore
 from shim.wires import Exchange, Reader, Reading
 from shim.wires.table import open_reader, outcome_of
@@ -120,7 +120,7 @@ class Tap:
         place = self._place
         try:
             model, self._stream, self._background = facts_of(place, body)
-            self._model = model_or_none(place.model) or model_or_none(model)
+            self._model = model_or_none(place.model or model)
             self._session, self._source = self._meter.sessions.identify(
                 self.runtime, place.upstream.name, place.wire or "", headers, body, self._ts
             )
@@ -205,7 +205,8 @@ class Tap:
         response = None
         if reading.response_id:
             response = reference(self._meter.key, "response", reading.response_id)
-            self._meter.sessions.answered(self._session, response)
+            if self._place.wire in CHAINED:
+                self._meter.sessions.answered(self._session, response)
         record = self._record(reading, _settled(outcome, status, reading), status, response)
         if (self.poll or self._background) and self._is_same_call(reading, record, response):
             return
@@ -237,16 +238,20 @@ class Tap:
         """Whether this was one part of a background response, whose line is another part's to write."""
         meter = self._meter
         if self.poll:
-            if response is None or reading.usage != "reported" or not meter.first_time(response):
+            if response is None or reading.pending:
                 return True
             first, slot = meter.background.pop(response, (None, NO_SLOT))
+            if first is None and reading.usage != "reported":
+                return True  # nothing to add to a line that is written already
+            if not meter.first_time(response):
+                return True
             if first is not None:
                 self._slot = slot
                 begun = {name: first[name] for name in ("ts", "session", "session_source")}
                 meter.write(record | begun, slot)
                 return True
-        elif response is not None and record["outcome"] == "completed":
-            if reading.usage == "missing":
+        elif response is not None and record["outcome"] != "rejected":
+            if reading.pending:
                 meter.keep_background(response, record, self._slot)
                 return True
             meter.first_time(response)
@@ -262,7 +267,8 @@ class Tap:
             "runtime": self.runtime,
             "upstream": place.upstream.name,
             "wire": place.wire or "",
-            "model": model_or_none(reading.model) or self._model,
+            # One that no line can hold is not replaced by what was asked for: another model's price would be wrong.
+            "model": model_or_none(reading.model) if reading.model else self._model,
             "session": self._session,
             "session_source": self._source,
             "response": response,

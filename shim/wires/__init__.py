@@ -37,6 +37,7 @@ class Reading:
     id, to be hashed by the caller and never written as it is. ``usage``: ``reported``, ``partial`` or ``missing``
     (CONTRACTS 3). ``failed``: the upstream said so inside the body. ``ended``: the wire's end marker was seen.
     ``cost_usd``: only where the wire states a charge. ``extra``: usage of a second model (an advisor).
+    ``pending``: the response is still being made and is to be read again (OpenAI's background responses).
     """
 
     tokens: Tokens = Tokens()
@@ -48,6 +49,7 @@ class Reading:
     failed: bool = False
     ended: bool = False
     extra: tuple[Reading, ...] = ()
+    pending: bool = False
 
 
 class Reader(Protocol):

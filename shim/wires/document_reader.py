@@ -30,6 +30,7 @@ class DocumentReader:
         self.service_tier: str | None = None
         self.failed = False
         self.generating = True
+        self.pending = False
         self._body: Body | None = None
         self._first = b""
 
@@ -105,6 +106,7 @@ class DocumentReader:
             failed=self.failed,
             ended=ended,
             extra=self.others(ended=ended),
+            pending=self.pending,
         )
 
     def name(self, model: object, response_id: object = None, service_tier: object = None) -> None:

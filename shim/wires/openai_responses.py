@@ -19,6 +19,8 @@ from shim.wires.openai_chat import base_resp_failed
 TERMINAL: Final = frozenset(
     ("response.completed", "response.incomplete", "response.failed", "response.cancelled", "response.done")
 )
+# A background response that is still to be made: a later read of it brings its usage.
+PENDING: Final = ("queued", "in_progress")
 CACHED: Final = (("input_tokens_details", "cached_tokens"),)
 WRITTEN: Final = (("input_tokens_details", "cache_write_tokens"),)
 REASONING: Final = (("output_tokens_details", "reasoning_tokens"),)
@@ -42,7 +44,7 @@ class OpenAIResponses(DocumentReader):
         kind, response = kind_of(name, value), value.get("response")
         if isinstance(response, dict):
             self._response(response, terminal=kind in TERMINAL)
-        elif "response" not in value and not kind.startswith("response."):
+        elif "response" not in value and not kind:
             self._response(value, terminal=True)
 
     def close(self, name: bytes, value: dict[str, Any]) -> None:
@@ -53,6 +55,7 @@ class OpenAIResponses(DocumentReader):
     def _response(self, response: dict[str, Any], *, terminal: bool) -> None:
         self.name(response.get("model"), response.get("id"), response.get("service_tier"))
         self.failed = self.failed or failed(response)
+        self.pending = text(response.get("status")) in PENDING
         usage = response.get("usage")
         if terminal and weight(usage) and weight(usage) >= weight(self.usage):
             self.usage = usage

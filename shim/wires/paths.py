@@ -35,7 +35,7 @@ WIRE_ENDINGS: Final = tuple((re.compile(rf".*{ending}/?"), wire) for ending, wir
 
 # Endpoints that run no model: their numbers are estimates, never consumption (router-for-me/CLIProxyAPI#4492).
 COUNTING: Final = re.compile(
-    r".*(?:/messages/count_tokens|/responses/input_tokens|/model/.+/count-tokens|/models/count-tokens:rawPredict"
+    r".*(?:/messages/count_tokens|/responses/input_tokens|/model/.+/count-tokens|/models/count[-_]tokens:rawPredict"
     r"|:countTokens|:computeTokens)/?"
 )
 
@@ -52,6 +52,7 @@ MODEL_IN_PATH: Final = {
     "openai-embeddings": DEPLOYMENT,
     "openai-responses": DEPLOYMENT,
 }
+CANCEL: Final = re.compile(r".*/responses/[^/]+/cancel/?")
 # Reads answer with a stored list or object; only a background response read by its id is a call's result.
 RESULT: Final = re.compile(r".*/responses/[^/]+/?")
 

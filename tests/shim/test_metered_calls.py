@@ -202,6 +202,44 @@ def test_a_background_response_is_one_line(shim: Shim, provider: FakeUpstream, l
     assert (line["input_tokens"], line["output_tokens"], line["outcome"]) == (6, 3, "completed")
 
 
+@pytest.mark.parametrize(
+    ("status", "usage", "last", "expected"),
+    [
+        ("completed", {"input_tokens": 6, "output_tokens": 3, "total_tokens": 9}, "", ("completed", "reported", 6)),
+        ("cancelled", None, "/cancel", ("completed", "missing", None)),
+        ("failed", None, "", ("failed", "missing", None)),
+    ],
+)
+def test_a_background_response_that_ends_is_written_once(
+    shim: Shim, provider: FakeUpstream, log: Log, status: str, usage: object, last: str, expected: tuple[object, ...]
+):
+    def response(status: str, usage: object = None) -> bytes:
+        value = {"id": f"resp_{expected[0]}{last}", "object": "response", "status": status, "usage": usage}
+        return whole(json.dumps(value).encode())
+
+    provider.answers_in_turn([response("queued")], *[[response(status, usage)]] * 3)
+    post(shim, {"model": "asked-1", "input": "x", "background": True}, "/picoclaw/openai/v1/responses")
+    path = "/picoclaw/openai/v1/responses/resp_1"
+    if last:
+        post(shim, {}, path + last)
+    for _ in range(2):
+        httpx.get(shim.url + path)
+    post(shim, {}, path + "/cancel")
+    line = log.one()
+    assert (line["outcome"], line["usage"], line["input_tokens"]) == expected
+
+
+@pytest.mark.parametrize(
+    ("served", "model"), [("served-1", "served-1"), ("", "asked-1"), (None, "asked-1"), ("what it said", None)]
+)
+def test_a_served_model_that_no_line_can_hold_is_null(
+    shim: Shim, provider: FakeUpstream, log: Log, served: object, model: str | None
+):
+    provider.answers(whole(json.dumps({"id": "c", "model": served, "usage": USAGE}).encode()))
+    post(shim, {**CHAT, "model": "asked-1"})
+    assert log.one()["model"] == model
+
+
 def test_the_model_of_the_url_comes_before_the_requests(shim: Shim, provider: FakeUpstream, log: Log):
     provider.answers(whole(b"{}"))
     post(shim, {"contents": []}, "/picoclaw/gemini/v1beta/models/gemini-x:streamGenerateContent?alt=sse&key=sk")

@@ -104,8 +104,8 @@ def differences(case: dict[str, Any], reading: Reading) -> list[str]:
     """Where a reading is not what the case expects; the model falls back as a line's does."""
     expect = case["expect"]
     wrong = token_differences(expect, reading)
-    named = model_or_none(reading.model) or model_from_path(case["wire"], case["request_path"])
-    model = named or case["request"].get("model")
+    named = reading.model or model_from_path(case["wire"], case["request_path"]) or case["request"].get("model")
+    model = model_or_none(named)
     if model != expect["model"]:
         wrong.append(f"model {model} not {expect['model']}")
     if reading.cost_usd != expect["reported_cost_usd"]:

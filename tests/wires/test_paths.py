@@ -87,6 +87,7 @@ def test_only_a_post_is_a_call_and_a_get_reads_one_response(method: str, path: s
         "/v1beta/models/gemini-2.5-pro:countTokens",
         "/model/anthropic.claude%3A0/count-tokens",
         "/v1/projects/p/locations/l/publishers/anthropic/models/count-tokens:rawPredict",
+        "/v1/projects/p/locations/l/publishers/anthropic/models/count_tokens:rawPredict",
     ],
 )
 def test_counting_endpoints(path: str) -> None:
