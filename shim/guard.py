@@ -71,9 +71,17 @@ def refuse(method: str, target: str, version: tuple[int, int], headers: Headers,
         return Refusal(400, "target", "Only an absolute path is served as request target.")
     if version not in VERSIONS:
         return Refusal(505, "version", "HTTP/1.1 and HTTP/1.0 are served here.")
-    if version == (1, 0) and "Transfer-Encoding" in headers:
-        return Refusal(400, "framing", "HTTP/1.0 has no Transfer-Encoding.")
+    if "Transfer-Encoding" in headers:
+        return _refuse_coding(version, headers)
     return None
+
+
+def _refuse_coding(version: tuple[int, int], headers: Headers) -> Refusal | None:
+    """Chunks are taken apart here, so a body that is coded otherwise could not be passed on as it is."""
+    if version == (1, 0):
+        return Refusal(400, "framing", "HTTP/1.0 has no Transfer-Encoding.")
+    codings = [value.strip().lower() for value in headers.getall("Transfer-Encoding", [])]
+    return None if codings == ["chunked"] else Refusal(501, "framing", "The only transfer coding served is chunked.")
 
 
 def admit(target: str, headers: Mapping[str, str], door: Door, secret: bytes) -> str | Refusal:

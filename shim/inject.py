@@ -81,9 +81,19 @@ def _value_of(data: bytes, name: bytes) -> tuple[int, int] | None:
             start, expected = token.start(), False
         if text in b"{[" and len(text) == 1:
             depth += 1
-        expected = depth == 1 and text == b":" and previous == name
+        expected = depth == 1 and text == b":" and _is_key(previous, name)
         previous, end = text, token.end()
     return found[0] if len(found) == 1 else None
+
+
+def _is_key(token: bytes, name: bytes) -> bool:
+    """Whether a token is this name, however its letters are written."""
+    if b"\\" not in token:
+        return token == name
+    try:
+        return bool(orjson.loads(token) == orjson.loads(name))
+    except orjson.JSONDecodeError:
+        return False
 
 
 class UsageRemover:

@@ -73,7 +73,8 @@ class Request:
         """
         lines = [f"{self.method} {target} HTTP/1.1".encode("utf-8", "surrogateescape")]
         left_out = LEFT_OUT | drop if drop else LEFT_OUT
-        if named := self.headers.get("Connection"):
+        if "Connection" in self.headers:
+            named = ",".join(self.headers.getall("Connection"))
             left_out = left_out | ({name.strip().lower().encode() for name in named.split(",")} - KEPT)
         for name, value in self.raw_headers:
             lower = name.lower()

@@ -43,6 +43,7 @@ BARE_PATHS: Final = (
     ("/api/paas/", "zai"),
     ("/api/coding/", "zai"),
     ("/api/anthropic/", "zai"),
+    ("/apps/anthropic/", "alibaba-coding"),
     ("/inference/v1/", "fireworks"),
     ("/api/", "ollama"),
     ("/completion", "llama-cpp"),
@@ -97,19 +98,15 @@ class Routes:
     def _place(self, path: str) -> Place:
         first, rest = _split(path)
         second, tail = _split(rest)
-        if first in self._runtimes or first not in self._upstreams:
-            if second in self._upstreams and NAME.fullmatch(first):
-                return self._at(first, second, tail)
-            if first in self._runtimes:
-                raise NoRoute(_unknown(second))
-            return self._bare(path, first)
-        return self._at(self._runtime, first, rest)
-
-    def _bare(self, path: str, first: str) -> Place:
-        for prefix, upstream in BARE_PATHS:
-            if path.startswith(prefix):
-                return self._at(self._runtime, upstream, path)
-        raise NoRoute(_unknown(first))
+        if first in self._upstreams and first not in self._runtimes:
+            return self._at(self._runtime, first, rest)
+        # Vendors' own paths name each other (/v1beta/openai/, /api/anthropic/): no runtime is called v1beta or api.
+        bare = _bare_upstream(path) if first not in self._runtimes else None
+        if bare is not None:
+            return self._at(self._runtime, bare, path)
+        if second in self._upstreams and NAME.fullmatch(first):
+            return self._at(first, second, tail)
+        raise NoRoute(_unknown(second if first in self._runtimes else first))
 
     def _at(self, runtime: str | None, name: str, tail: str) -> Place:
         upstream = self._upstreams[name]
@@ -117,6 +114,11 @@ class Routes:
         wire = wire_of(path)
         model = model_from_path(wire, path) if wire is not None else None
         return Place(runtime, upstream, path, wire, counting_endpoint(path), model)
+
+
+def _bare_upstream(path: str) -> str | None:
+    """The upstream whose own path this is, ``None`` where it is nobody's."""
+    return next((upstream for prefix, upstream in BARE_PATHS if path.startswith(prefix)), None)
 
 
 def _split(path: str) -> tuple[str, str]:

@@ -45,7 +45,9 @@ BACKLOG: Final = 1024
 CONNECTIONS: Final = 10_000
 # Descriptors that are not clients: log, slots, sockets, and one upstream connection per call.
 SPARE_DESCRIPTORS: Final = 64
-SIGV4: Final = "AWS4-HMAC-SHA256"
+# Both kinds of signature (AWS4-HMAC-SHA256, AWS4-ECDSA-P256-SHA256), in the header and in a presigned URL.
+SIGV4: Final = "AWS4-"
+SIGV4_QUERY: Final = "X-Amz-Algorithm=AWS4-"
 SIGV4_MESSAGE: Final = (
     "Requests signed with SigV4 cannot be forwarded, because the signature covers the Host: "
     "use a Bedrock API key (AWS_BEARER_TOKEN_BEDROCK)."
@@ -109,7 +111,7 @@ class Shim:
             self.counters.guarded.add("no_route")
             client.answer(404, "unknown_upstream", str(error), head_only=request.method == "HEAD")
             return
-        if request.headers.get("Authorization", "").startswith(SIGV4):
+        if request.headers.get("Authorization", "").startswith(SIGV4) or SIGV4_QUERY in target:
             self.counters.guarded.add("sigv4")
             client.answer(501, "sigv4", SIGV4_MESSAGE, place.wire)
             return

@@ -97,6 +97,12 @@ def test_other_versions_are_refused():
     assert refused(version=(1, 0), Transfer_Encoding="chunked") == 400
 
 
+@pytest.mark.parametrize("coding", ["gzip, chunked", "gzip", "chunked, chunked", "identity", ""])
+def test_only_chunks_are_a_transfer_coding(coding: str):
+    assert refused(Transfer_Encoding=coding) == 501
+    assert refused(Transfer_Encoding="Chunked") is None
+
+
 def test_a_listed_host_needs_the_secret_and_loopback_does_not():
     assert admit("/x", CIMultiDict(Host="localhost:4141"), DOOR, SECRET) == "/x"
     assert isinstance(admit("/x", CIMultiDict(Host="tunnel.example"), DOOR, SECRET), Refusal)

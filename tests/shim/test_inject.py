@@ -91,11 +91,15 @@ def test_every_other_byte_stays():
     assert edited == body.replace(b"{", b'{"stream_options":{"include_usage":true},', 1)
 
 
-def test_a_name_that_is_written_twice_or_in_escapes_is_left_alone():
-    twice = b'{"stream":true,"stream_options":null,"stream_options":{}}'
+@pytest.mark.parametrize("second", [b'"stream_options"', b'"stream\\u005foptions"'])
+def test_a_name_that_is_written_twice_is_left_alone(second: bytes):
+    twice = b'{"stream":true,"stream_options":null,%b:{}}' % second
     assert add_option(twice, orjson.loads(twice)) is None
-    escaped = b'{"stream":true,"stream\\u005foptions":null}'
-    assert add_option(escaped, orjson.loads(escaped)) is None
+
+
+def test_a_name_may_be_written_in_escapes():
+    body = b'{"stream":true,"stream\\u005foptions":{"include\\u005fusage":false}}'
+    assert add_option(body, orjson.loads(body)) == body.replace(b"false", b"true")
 
 
 def through(*pieces: bytes) -> bytes:

@@ -141,9 +141,17 @@ def test_an_unknown_upstream_is_a_404_that_names_it(shim: Shim):
     assert b"There is no upstream nowhere" in answer
 
 
-def test_a_sigv4_signature_is_a_501(shim: Shim, provider: FakeUpstream):
-    signed = "Authorization: AWS4-HMAC-SHA256 Credential=AKIA/x, SignedHeaders=host, Signature=y"
-    answer = exchange(shim.url, request(shim.url, b"{}", signed, path="/picoclaw/bedrock/model/m/converse"))
+@pytest.mark.parametrize(
+    ("header", "query"),
+    [
+        ("Authorization: AWS4-HMAC-SHA256 Credential=AKIA/x, SignedHeaders=host, Signature=y", ""),
+        ("Authorization: AWS4-ECDSA-P256-SHA256 Credential=AKIA/x, SignedHeaders=host, Signature=y", ""),
+        ("Accept: */*", "?X-Amz-Algorithm=AWS4-HMAC-SHA256&X-Amz-Credential=AKIA%2Fx&X-Amz-Signature=y"),
+    ],
+)
+def test_a_sigv4_signature_is_a_501(shim: Shim, provider: FakeUpstream, header: str, query: str):
+    path = "/picoclaw/bedrock/model/m/converse" + query
+    answer = exchange(shim.url, request(shim.url, b"{}", header, path=path))
     assert status_of(answer) == 501
     assert b"AKIA" not in answer
     assert provider.got == []
