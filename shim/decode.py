@@ -27,6 +27,8 @@ DEPTH: Final = 4  # declared codings beyond this, and undeclared ones inside, ar
 GZIP_MAGIC: Final = b"\x1f\x8b"
 ZSTD_MAGIC: Final = b"\x28\xb5\x2f\xfd"
 MAGIC: Final = {GZIP_MAGIC: "gzip", ZSTD_MAGIC: "zstd"}
+# With the compression method behind it gzip's magic is no accident, whatever the header says.
+SURE: Final = (GZIP_MAGIC + b"\x08", ZSTD_MAGIC)
 ENOUGH: Final = 4
 # How the bodies we read begin; no compressed body does by more than chance.
 PLAIN: Final = re.compile(rb"(?:\xef\xbb\xbf)?\s*(?:[\[{]\s*[\"\[{}\]]|data|event|id:|retry|: ?[A-Za-z\n])")
@@ -154,7 +156,7 @@ NEEDS_MAGIC: Final = {"gzip": GZIP_MAGIC, "zstd": ZSTD_MAGIC}
 def open_stage(name: str, first: bytes) -> Stage:
     """The stage for a body that is declared as ``name`` and begins with ``first``: the bytes have the last word."""
     actual = next((coding for magic, coding in MAGIC.items() if first.startswith(magic)), None)
-    if actual is not None and name in ("", *NEEDS_MAGIC):
+    if actual is not None and (name in ("", *NEEDS_MAGIC) or first.startswith(SURE)):
         return STAGES[actual](first)
     if not name or name in NEEDS_MAGIC or PLAIN.match(first):
         return Plain()

@@ -15,12 +15,12 @@ from shim.wires.counts import at, count, first_count, inclusive, text
 from shim.wires.document_reader import DocumentReader
 from shim.wires.documents import Interest
 from shim.wires.marks import marks
+from shim.wires.openai_chat import ERROR_EVENT
 from shim.wires.openai_responses import weight
 
 CACHED: Final = (("prompt_tokens_details", "cached_tokens"), ("input_tokens_details", "cached_tokens"))
 WRITTEN: Final = (("prompt_tokens_details", "cache_creation_input_tokens"),)
 REASONING: Final = (("output_tokens_details", "reasoning_tokens"),)
-ERROR_EVENT: Final = (b"event:error", b"event: error")
 
 
 class DashscopeGeneration(DocumentReader):

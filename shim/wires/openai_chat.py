@@ -37,6 +37,7 @@ REASONING: Final[tuple[Path, ...]] = (
 USAGE: Final[tuple[tuple[str | int, ...], ...]] = (("usage",), ("x_groq", "usage"), ("choices", 0, "usage"))
 
 SUCCESS: Final = {"status_code": r"0\b"}
+ERROR_EVENT: Final = (b"event:error", b"event: error")
 MEMBERS: Final = ("usage", "model", "id", "object", "error", "service_tier", "base_resp", "x_groq", "timings")
 
 
@@ -45,7 +46,7 @@ class OpenAIChat(DocumentReader):
 
     interest: ClassVar[Interest] = Interest(
         marks=marks("usage"),
-        endings=marks("error", "finish_reason", unless=SUCCESS, literals=(DONE,)),
+        endings=marks("error", "finish_reason", unless=SUCCESS, literals=(DONE, *ERROR_EVENT)),
         lasting=marks("error", "finish_reason", "service_tier", unless=SUCCESS),
         members=frozenset((name,) for name in MEMBERS),
     )
@@ -60,7 +61,7 @@ class OpenAIChat(DocumentReader):
 
     def take(self, name: bytes, value: dict[str, Any]) -> None:
         self.close(name, value)
-        self.name(value.get("model"), value.get("id"), value.get("service_tier"))
+        self.name(value.get("model"), value.get("id"), value.get("service_tier") or at(value, "usage", "service_tier"))
         # Not a report < all zero < some count: what says less never replaces what says more (WIRES 0.3).
         usage = max((at(value, *path) for path in USAGE), key=weight)
         if weight(usage) and weight(usage) >= weight(self.usage):
@@ -68,7 +69,7 @@ class OpenAIChat(DocumentReader):
 
     def close(self, name: bytes, value: dict[str, Any]) -> None:
         self.done = self.done or name == DONE
-        self.failed = self.failed or failed(value)
+        self.failed = self.failed or name == b"error" or failed(value)
         choices = value.get("choices")
         for choice in choices if isinstance(choices, list) else ():
             reason = at(choice, "finish_reason")

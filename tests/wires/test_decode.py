@@ -56,6 +56,8 @@ def test_a_body_too_short_to_tell_is_plain(data: bytes) -> None:
 
 def test_one_coding_under_another_ones_name() -> None:
     assert decode("gzip", zstandard.compress(BODY)) == (BODY, False)
+    assert decode("br", gzip.compress(BODY)) == (BODY, False)
+    assert decode("deflate", gzip.compress(BODY)) == (BODY, False)
 
 
 def test_deflate_comes_with_and_without_its_header() -> None:
