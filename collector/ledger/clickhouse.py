@@ -111,7 +111,8 @@ class ClickHouseLedger:
                 written[name] = found
         received = time.time_ns() // 1000
         self._write("record", (self._row(one, received) for one in written.values()))
-        return len(written), foreign
+        changed = sum(name not in known or known[name].entry != one.entry for name, one in written.items())
+        return changed, foreign
 
     def _row(self, written: Written, received: int) -> dict[str, Any]:
         entry = written.entry

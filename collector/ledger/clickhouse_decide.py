@@ -54,9 +54,11 @@ def decide(offer: Offer, known: Written | None) -> Written | None:
 def _line(offer: Offer, known: Written) -> Written | None:
     if offer.entry.vm != known.entry.vm:
         raise ForeignRecord
-    if offer.keep_known or offer.rank < known.version or offer.entry == known.entry:
+    # The same content from a later place is written too: what another hub holds back from between may not replace it.
+    same_place = offer.rank == known.version
+    if offer.keep_known or offer.rank < known.version or (same_place and offer.entry == known.entry):
         return None
-    return Written(offer.entry, max(offer.rank, known.version + 1))
+    return Written(offer.entry, offer.rank + same_place)
 
 
 def _record(offer: Offer, known: Written) -> Written | None:

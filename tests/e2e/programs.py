@@ -32,12 +32,12 @@ def clean_environment(folder: Path, **settings: str) -> dict[str, str]:
     return kept | {"HOME": str(folder), "XDG_STATE_HOME": str(folder / "state"), "TZ": "UTC"} | settings
 
 
-def wait_until_healthy(process: subprocess.Popen[bytes], url: str, output: Path) -> None:
+def wait_until_healthy(process: subprocess.Popen[bytes], url: str, output: Path, verify: Any = True) -> None:
     for _ in range(400):
         if process.poll() is not None:
             raise AssertionError(f"exit {process.returncode}: {output.read_text()[-2000:]}")
         try:
-            if httpx.get(url, timeout=2).status_code == 200:
+            if httpx.get(url, timeout=2, verify=verify).status_code == 200:
                 return
         except httpx.TransportError:
             time.sleep(0.05)

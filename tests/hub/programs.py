@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import random
+import ssl
 import subprocess
 import time
 from collections.abc import Iterator, Sequence
@@ -92,13 +93,15 @@ class Hub:
     url: str
     folder: Path
     environ: dict[str, str]
+    tls: Path | None = None
     process: subprocess.Popen[bytes] | None = None
 
     def start(self) -> None:
         output = self.folder / f"hub-{self.url.rpartition(':')[2]}.out"
         with output.open("ab") as file:
             self.process = subprocess.Popen([COLLECTOR, "hub"], env=self.environ, stdout=file, stderr=file)
-        wait_until_healthy(self.process, f"{self.url}/healthz", output)
+        verify = ssl.create_default_context(cafile=self.tls) if self.tls else True
+        wait_until_healthy(self.process, f"{self.url}/healthz", output, verify)
 
     def kill(self) -> None:
         assert self.process is not None
@@ -124,14 +127,15 @@ class Hub:
 
 
 @contextmanager
-def hubs(folder: Path, count: int = 1, **settings: str) -> Iterator[list[Hub]]:
-    """Hubs that share one store."""
+def hubs(folder: Path, count: int = 1, tls: Path | None = None, **settings: str) -> Iterator[list[Hub]]:
+    """Hubs that share one store; ``tls``: the certificate that they show."""
     folder.mkdir(exist_ok=True)
     made = []
     for _ in range(count):
         port = free_port()
         own = {"VM_USAGE_STATE": str(folder), "VM_USAGE_HUB_PORT": str(port), "VM_USAGE_TZ": "UTC"}
-        made.append(Hub(f"http://127.0.0.1:{port}", folder, clean_environment(folder, **own | settings)))
+        scheme = "https" if tls else "http"
+        made.append(Hub(f"{scheme}://127.0.0.1:{port}", folder, clean_environment(folder, **own | settings), tls))
     try:
         for hub in made:
             hub.start()

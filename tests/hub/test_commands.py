@@ -1,0 +1,101 @@
+"""The fleet's commands as an operator uses them: tokens, shipped logs, doctor, TLS, a hub asked from elsewhere."""
+
+import gzip
+import json
+import ssl
+import subprocess
+
+import httpx
+import pytest
+
+from tests.hub.programs import hubs, machine, usage_lines
+
+
+def test_an_operator_brings_a_vm_to_a_hub_and_asks_the_hub(tmp_path):
+    with hubs(tmp_path / "hub") as (hub,):
+        vm = machine(tmp_path, "web-1", hub.url, hub.token("web-1"))
+        vm.write([*usage_lines("web-1", 50), *usage_lines("stranger", 2)])
+        vm.run("ingest")
+        said = vm.run("push", "--once").stdout
+        assert "52 records sent" in said
+        assert "2 of them refused" in said
+        for by in ("day", "model", "runtime", "session", "vm"):
+            asked = json.loads(vm.run("report", "--by", by, "--hub", hub.url, "--format", "json").stdout)["rows"]
+            assert sum(row["calls"] for row in asked) == 50
+        assert "50" in vm.run("report", "--hub", hub.url, "--window", "all").stdout
+        assert "sources: 1 read" in vm.run("status", "--hub", hub.url).stdout
+        doctor = json.loads(vm.run("doctor", "--json", check=False).stdout)["rows"]
+        told = {row["level"]: row["text"] for row in doctor if row["check"] == "hub"}
+        assert hub.url in told["ok"]
+        assert "2 records (other_vm)" in told["wrong"]
+        assert "web-1" in (listed := hub.command("token", "list"))
+        assert "valid" in listed
+        hub.command("token", "revoke", "web-1")
+        assert "revoked" in hub.command("token", "list")
+
+
+def test_shipped_logs_come_in_once_and_do_not_undo_what_a_vm_pushed(tmp_path):
+    logs = tmp_path / "logs"
+    for name in ("vm-a", "vm-b"):
+        (logs / name).mkdir(parents=True)
+        lines = usage_lines(name, 30)
+        (logs / name / "usage.jsonl").write_bytes(b"".join(lines[20:]) + b"garbage\n")
+        (logs / name / "usage.jsonl.1.gz").write_bytes(gzip.compress(b"".join(lines[:20])))
+    with hubs(tmp_path / "hub") as (hub,):
+        vm = machine(tmp_path, "vm-a", hub.url, hub.token("vm-a"))
+        vm.write(usage_lines("vm-a", 30))
+        vm.run("ingest")
+        vm.run("push", "--once")
+        before = hub.ask("sessions")
+        assert "30 records new" in hub.command("ingest", str(logs))
+        assert "0 records new" in hub.command("ingest", f"{logs}/*/usage.jsonl*")
+        assert {row["vm"]: row["calls"] for row in hub.ask("vms")} == {"vm-a": 30, "vm-b": 30}
+        assert [row for row in hub.ask("sessions") if row["vm"] == "vm-a"] == before
+
+
+@pytest.mark.parametrize(
+    ("settings", "text"),
+    [
+        ({}, "VM_USAGE_HUB is not set"),
+        ({"VM_USAGE_HUB": "http://hub.example"}, "use https://"),
+        ({"VM_USAGE_HUB": "https://hub.example", "VM_USAGE_HUB_CA_FILE": "/nowhere.pem"}, "VM_USAGE_HUB_CA_FILE"),
+        ({"VM_USAGE_HUB": "https://hub.example", "VM_USAGE_HUB_RATE": "fast"}, "VM_USAGE_HUB_RATE"),
+    ],
+)
+def test_a_push_that_is_not_set_up_is_bad_configuration(tmp_path, settings, text):
+    vm = machine(tmp_path, "vm", "", None, **settings)
+    vm.write(usage_lines("vm", 1))
+    vm.run("ingest")
+    done = vm.run("push", "--once", check=False)
+    assert (done.returncode, text in done.stderr) == (2, True), done.stderr
+
+
+def test_a_hub_serves_tls_by_files_and_a_vm_verifies_it(tmp_path):
+    cert, key = tmp_path / "cert.pem", tmp_path / "key.pem"
+    names = ["-subj", "/CN=localhost", "-addext", "subjectAltName=DNS:localhost,IP:127.0.0.1"]
+    made = ["openssl", "req", "-x509", "-newkey", "ec", "-pkeyopt", "ec_paramgen_curve:prime256v1", "-nodes"]
+    command = [*made, "-keyout", key, "-out", cert, "-days", "2", *names]
+    subprocess.run(command, check=True, capture_output=True)
+    with hubs(tmp_path / "hub", tls=cert, VM_USAGE_HUB_CERT=str(cert), VM_USAGE_HUB_KEY=str(key)) as (hub,):
+        vm = machine(tmp_path, "vm", hub.url, hub.token("vm"))
+        vm.write(usage_lines("vm", 3))
+        vm.run("ingest")
+        refused = vm.run("push", "--once", check=False)
+        assert refused.returncode == 1
+        assert "CERTIFICATE_VERIFY_FAILED" in refused.stderr
+        vm.environ["VM_USAGE_HUB_CA_FILE"] = str(cert)
+        assert "3 records sent" in vm.run("push", "--once").stdout
+        trusting = ssl.create_default_context(cafile=cert)
+        assert httpx.get(f"{hub.url}/api/local/vms", verify=trusting).json()["rows"][0]["calls"] == 3
+
+
+def test_off_loopback_a_hub_needs_a_readers_token(tmp_path):
+    vm = machine(tmp_path, "vm", "", None, VM_USAGE_HUB_BIND="0.0.0.0", VM_USAGE_STATE=str(tmp_path))
+    done = vm.run("hub", check=False)
+    assert (done.returncode, "VM_USAGE_API_TOKEN_FILE" in done.stderr) == (2, True)
+
+
+def test_the_schema_is_printed(tmp_path):
+    vm = machine(tmp_path, "vm", "")
+    assert "ReplacingMergeTree(version)" in vm.run("hub", "schema").stdout
+    assert "ON CLUSTER `eu`" in vm.run("hub", "schema", "--cluster", "eu").stdout

@@ -1,0 +1,66 @@
+"""Whatever is appended in whatever order, both engines hold the same records and sums."""
+
+from __future__ import annotations
+
+import tempfile
+from pathlib import Path
+
+from hypothesis import HealthCheck, given, settings
+from hypothesis import strategies as st
+
+from collector.ledger.clickhouse_decide import Offer, Written, decide, rank
+from collector.ledger.sqlite_fleet import SqliteFleet
+from collector.query import ALL_RECORDS
+from shim.line import Tokens
+from tests.ledger.conftest import ZONE
+from tests.ledger.records import NOON, line, record
+
+COUNTS = st.sampled_from([None, 0, 1, 10**13])
+TOKENS = st.builds(Tokens, COUNTS, COUNTS, COUNTS, st.none(), COUNTS, st.none())
+COSTS = st.sampled_from([None, 0, 1, 2**63 - 1])
+LINES = st.builds(
+    lambda seq, tokens, cost, session, withdrawn: line(
+        seq, cost=cost, tokens=tokens, session_id=session, withdrawn=withdrawn
+    ),
+    st.integers(1, 4), TOKENS, COSTS, st.sampled_from(["a", "b"]), st.sampled_from([None, "twin"]),
+)  # fmt: skip
+RECORDS = st.builds(
+    lambda number, tokens, vm, session, owner, revision, cost: record(
+        number, tokens=tokens, vm=vm, session_id=session, owner_ms=owner, revision=revision, cost_pico=cost
+    ),
+    st.integers(1, 3), TOKENS, st.sampled_from(["vm1", "vm2"]), st.sampled_from(["a", "b"]),
+    st.sampled_from([NOON, NOON + 1]), st.integers(0, 2), COSTS,
+)  # fmt: skip
+APPENDS = st.lists(st.tuples(st.lists(st.one_of(LINES, RECORDS), max_size=4, unique_by=lambda e: e.id), st.booleans()))
+
+
+@settings(max_examples=25, deadline=None, suppress_health_check=[HealthCheck.function_scoped_fixture])
+@given(APPENDS)
+def test_both_engines_hold_the_same(chdb, appends):
+    chdb.command("TRUNCATE TABLE record")
+    with tempfile.TemporaryDirectory() as folder:
+        sqlite = SqliteFleet(Path(folder) / "ledger.db", ZONE)
+        for entries, keep_known in appends:
+            changed = [ledger.append(entries, keep_known=keep_known) for ledger in (sqlite, chdb)]
+            assert changed[0] == changed[1]
+        held = [sorted(ledger.scan(ALL_RECORDS), key=lambda entry: entry.id) for ledger in (sqlite, chdb)]
+        assert held[0] == held[1]
+        for by in ((), ("vm", "model"), ("day", "source")):
+            told = [sorted(ledger.groups(by, ALL_RECORDS), key=str) for ledger in (sqlite, chdb)]
+            assert told[0] == told[1]
+        sqlite.close()
+
+
+@given(st.lists(st.tuples(st.integers(1, 5), st.sampled_from("abc")), min_size=1, max_size=6), st.randoms())
+def test_of_a_line_the_latest_place_in_the_journal_wins_in_any_order(told, draw):
+    """Two hubs that do not see each other may write in any order; what ClickHouse keeps is the greatest version."""
+    offers = [Offer(line(session_id=session), rank(1, place)) for place, session in dict(told).items()]
+    latest = max(offers, key=lambda offer: offer.rank).entry
+    draw.shuffle(offers)
+    one_by_one = None
+    for offer in offers:
+        one_by_one = decide(offer, one_by_one) or one_by_one
+    assert one_by_one.entry == latest
+    blindly = [decide(offer, None) for offer in offers]
+    assert max(blindly, key=lambda written: written.version).entry == latest
+    assert isinstance(one_by_one, Written)
