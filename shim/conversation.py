@@ -8,7 +8,6 @@ text parts, images, tool calls), so that moved cache marks or another spelling o
 
 from __future__ import annotations
 
-import itertools
 import re
 from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass
@@ -125,12 +124,12 @@ class Conversation:
         return len(self.messages) > 1
 
 
-def first_user(messages: list[Any], start: int = 0) -> Any:
+def first_user(messages: list[Any]) -> Any:
     """The first message of the user, or the first of all where no message says whose it is."""
-    for message in itertools.islice(messages, start, None):
+    for message in messages:
         if role(message) == "user":
             return message
-    return messages[start]
+    return messages[0]
 
 
 def conversation(wire: str, body: Mapping[str, Any]) -> Conversation | None:
@@ -155,37 +154,29 @@ def conversation(wire: str, body: Mapping[str, Any]) -> Conversation | None:
     return Conversation(system, messages, compacted)
 
 
-def plain_head(wire: str, body: Mapping[str, Any]) -> tuple[str, str] | None:
-    """System text and first user message where both are plain strings in ``messages``, ``None`` for any other body.
+def plain_head(wire: str, body: Mapping[str, Any]) -> tuple[str, str, int] | None:
+    """System text, first user message and its place in ``messages`` where both are plain, ``None`` for another body.
 
     What ``conversation`` makes of such a body depends on these two alone, but for the messages behind them, so what
     was made of them once can be looked up.
     """
-    if wire not in PLAIN_WIRES:
-        return None
     messages = body.get("messages")
-    if type(messages) is not list or not messages:
+    if wire not in PLAIN_WIRES or type(messages) is not list or not messages:
         return None
-    first = messages[0]
+    first, start = messages[0], 0
     system: Any = ""
     if type(first) is dict and first.get("role") == "system":
-        if len(messages) < 2 or "system" in body:
+        if len(messages) < 2 or len(first) != 2 or "system" in body:
             return None
-        system, first = plain_text(first), messages[1]
+        system, first, start = first.get("content"), messages[1], 1
     elif wire == "anthropic-messages":
         system = body.get("system", "")
-    text = plain_text(first)
-    if text is None or type(system) is not str or first["role"] != "user":
+    if type(first) is not dict or len(first) != 2 or first.get("role") != "user":
         return None
-    return (system, text) if len(system) + len(text) <= PLAIN_HEAD else None
-
-
-def plain_text(message: Any) -> str | None:
-    """The content of a message that is a role and a string, ``None`` for any other."""
-    if type(message) is dict and len(message) == 2 and "role" in message:
-        text = message.get("content")
-        return text if type(text) is str else None
-    return None
+    text = first.get("content")
+    if type(text) is not str or type(system) is not str or len(system) + len(text) > PLAIN_HEAD:
+        return None
+    return system, text, start
 
 
 def role(message: Any) -> str:

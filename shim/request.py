@@ -29,6 +29,7 @@ LEFT_OUT: Final = frozenset(
         SECRET_HEADER.encode(),
     }
 )
+SPECIAL: Final = LEFT_OUT | {b"host", b"content-length"}
 # What the client's Connection field may not make us drop: framing and routing are ours.
 KEPT: Final = frozenset({b"host", b"content-length", b"transfer-encoding"})
 UPGRADE: Final = (b"Connection: Upgrade",)
@@ -72,18 +73,18 @@ class Request:
         ``add``: lines to put at the end.
         """
         lines = [f"{self.method} {target} HTTP/1.1".encode("utf-8", "surrogateescape")]
-        left_out = LEFT_OUT | drop if drop else LEFT_OUT
+        special = SPECIAL | drop if drop else SPECIAL
         if "Connection" in self.headers:
             named = ",".join(self.headers.getall("Connection"))
-            left_out = left_out | ({name.strip().lower().encode() for name in named.split(",")} - KEPT)
+            special = special | ({name.strip().lower().encode() for name in named.split(",")} - KEPT)
         for name, value in self.raw_headers:
             lower = name.lower()
-            if lower == b"host":
+            if lower not in special:
+                lines.append(name + b": " + value)
+            elif lower == b"host":
                 lines.append(name + b": " + authority.encode())
             elif lower == b"content-length":
                 lines.append(b"%b: %d" % (name, length or 0))
-            elif lower not in left_out:
-                lines.append(name + b": " + value)
             elif lower == b"transfer-encoding":
                 lines.append(name + b": chunked" if length is None else b"Content-Length: %d" % length)
             elif lower == b"upgrade" and self.upgrade:

@@ -48,6 +48,7 @@ HEADERS: Final = (
     "helicone-session-id",  # https://docs.helicone.ai/features/sessions
     "x-litellm-session-id",  # https://docs.litellm.ai/docs/proxy/request_headers
 )
+NAMING_HEADERS: Final = frozenset(HEADERS)
 
 # What names a conversation comes before what only names a user.
 BODY_FIELDS: Final = (
@@ -153,18 +154,20 @@ class Sessions:
     def _of_conversation(self, runtime: str, wire: str, body: Mapping[str, Any], now: float) -> str | None:
         """The session of the conversation in a body; a plain head that was read before is not read again (-10 µs)."""
         begun = self._begin(runtime)
-        plain = plain_head(wire, body)
-        raw = _plain_hash(begun, *plain) if plain is not None else b""
-        if (hashes := self._plain.get(raw)) and (session := self._heads.get(hashes[2])):
-            messages = body["messages"]
-            start = 1 if messages[0]["role"] == "system" else 0
-            self._spoken(begun, hashes, messages, start, session, now)
-            return session
+        raw = b""
+        if plain := plain_head(wire, body):
+            system_text, text, start = plain
+            raw = _plain_hash(begun, system_text, text)
+            if (hashes := self._plain.get(raw)) and (known := self._heads.get(hashes[2])):
+                messages = body["messages"]
+                self._spoken(begun, hashes, messages[start:], messages[start], known, now)
+                return known
         found = conversation(wire, body)
         if found is None:
             return None
         system = _hash(begun, [found.system])
-        opener = _hash(begun, pieces(first_user(found.messages)))
+        first = first_user(found.messages)
+        opener = _hash(begun, pieces(first))
         head = _hash(begun, [system.hex(), opener.hex()])
         session = self._heads.get(head)
         if session is None:
@@ -172,7 +175,7 @@ class Sessions:
             self._heads.put(head, session)
         if raw and not found.compacted:
             self._plain.put(raw, (system, opener, head))
-        self._spoken(begun, (system, opener, head), found.messages, 0, session, now)
+        self._spoken(begun, (system, opener, head), found.messages, first, session, now)
         return session
 
     def _spoken(
@@ -180,15 +183,14 @@ class Sessions:
         begun: hashlib.blake2b,
         hashes: tuple[bytes, bytes, bytes],
         messages: list[Any],
-        start: int,
+        first: Any,
         session: str,
         now: float,
     ) -> None:
-        """A call of ``session`` was made: remember when, and its last messages from ``start`` on."""
+        """A call of ``session`` was made: remember when, and its last messages. ``first``: the one that opened it."""
         system, opener, _ = hashes
         self._spoke.put(system, (session, now))
-        first = first_user(messages, start)
-        for message in messages[max(start, len(messages) - REMEMBERED_PER_CALL) :]:
+        for message in messages[-REMEMBERED_PER_CALL:]:
             self._messages.join(opener if message is first else _hash(begun, pieces(message)), session)
 
     def _continued(self, begun: hashlib.blake2b, found: Conversation, system: bytes, now: float) -> str | None:
@@ -249,6 +251,8 @@ def _short(response: str) -> bytes:
 
 
 def _in_headers(headers: Mapping[str, str]) -> str | None:
+    if NAMING_HEADERS.isdisjoint(map(str.lower, headers)):
+        return None
     for name in HEADERS:
         if name in headers and (value := _text(headers[name])):
             return value

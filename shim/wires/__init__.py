@@ -9,7 +9,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import dataclass, field
-from typing import Protocol
+from typing import NamedTuple, Protocol
 
 from shim.line import Tokens
 
@@ -29,9 +29,8 @@ class Exchange:
     stream: bool | None = None
 
 
-@dataclass(frozen=True, slots=True)
-class Reading:
-    """What one response said of its usage.
+class Reading(NamedTuple):
+    """What one response said of its usage; a tuple: frozen dataclasses take thrice as long to make.
 
     ``model``: as the response body names it, unchecked length but never content. ``response_id``: the provider's
     id, to be hashed by the caller and never written as it is. ``usage``: ``reported``, ``partial`` or ``missing``

@@ -66,18 +66,20 @@ def chat_tokens(value: dict[str, Any]) -> Tokens | None:
     if not ODD_CHAT.isdisjoint(value) or value.get("object") == "error":
         return None
     prompt, completion = usage.get("prompt_tokens"), usage.get("completion_tokens")
-    if not _is_count(prompt) or not _is_count(completion) or usage.get("total_tokens") != prompt + completion:
+    if type(prompt) is not int or type(completion) is not int or prompt < 0 or completion < 0:
+        return None
+    if not usage.get("total_tokens") == prompt + completion <= MAX_TOKENS:
         return None
     cached = reasoning = None
     if details := usage.get("prompt_tokens_details"):
         if type(details) is not dict or not ODD_WRITTEN.isdisjoint(details):
             return None
         cached = details.get("cached_tokens")
-        if cached is not None and (not _is_count(cached) or cached > prompt):
+        if cached is not None and not (type(cached) is int and 0 <= cached <= prompt):
             return None
     if details := usage.get("completion_tokens_details"):
         reasoning = details.get("reasoning_tokens") if type(details) is dict else -1
-        if reasoning is not None and (not _is_count(reasoning) or reasoning > completion):
+        if reasoning is not None and not (type(reasoning) is int and 0 <= reasoning <= completion):
             return None
     return Tokens(prompt - (cached or 0), cached, None, None, completion, reasoning)
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import base64
 import multiprocessing
 import os
 import stat
@@ -13,7 +14,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from shim import identity
-from shim.identity import existing_key, load_key, reference, vm_name
+from shim.identity import _base32, existing_key, load_key, reference, vm_name
 from shim.line import NAME
 from shim.names import ConfigError
 
@@ -113,6 +114,11 @@ def test_references_differ_by_kind_and_by_key() -> None:
     values = {reference(KEY, "session", "x"), reference(KEY, "response", "x"), reference(KEY[::-1], "session", "x")}
     assert len(values) == 3
     assert all(len(value) == 24 for value in values)
+
+
+@given(st.binary(min_size=15, max_size=15))
+def test_references_are_written_in_lower_case_base32(digest: bytes) -> None:
+    assert _base32(digest) == base64.b32encode(digest).decode().lower()
 
 
 def test_a_lone_surrogate_has_a_reference() -> None:

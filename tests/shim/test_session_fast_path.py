@@ -66,5 +66,5 @@ def test_a_plain_body_is_looked_up_the_second_time() -> None:
     body = {"messages": [{"role": "system", "content": "s"}, {"role": "user", "content": "u"}]}
     for _ in range(2):
         sessions.identify("picoclaw", "openai", "openai-chat", {}, body, 0.0)
-    assert plain_head("openai-chat", body) == ("s", "u")
+    assert plain_head("openai-chat", body) == ("s", "u", 1)
     assert len(sessions._plain) == 1
