@@ -153,7 +153,9 @@ class Pricer:
     def _own(self, record: Record, upstream: str | None, lists: tuple[Candidate, ...]) -> Row | None:
         if self._overrides is None or record.model is None:
             return None
-        names = (upstream, record.provider, *(one.provider for one in lists), maker_of(record.model))
+        # Whoever serves a model, its maker is another provider: a price there says nothing of a price elsewhere.
+        maker = None if upstream or record.provider else maker_of(record.model)
+        names = (upstream, record.provider, *(one.provider for one in lists), maker)
         known = tuple(name for name in names if name is not None)
         return self._overrides.find(known, record.runtime, record.model, record.service_tier)
 
