@@ -28,6 +28,7 @@ from typing import Any, Final
 from collector.jsonl import LineFile, lines, lines_with, parse
 from collector.record import Record, Session
 from collector.runtimes import Batch, Facts, Source, SourceError, places
+from collector.runtimes.local import is_local
 from collector.runtimes.values import count, fresh, latest, mapping, model, seconds, usd
 from shim.line import Tokens
 
@@ -112,7 +113,14 @@ class _History:
             vendor_pico=pico,
             vendor_basis=None if pico is None else "runtime_price",
             caveat=ROUNDED,
+            local=pico is None and _is_local(self.model),
         )
+
+
+def _is_local(named: str | None) -> bool:
+    """Whether LiteLLM's prefix of the model (``ollama_chat/``, ``lm_studio/``) is that of a server on this machine."""
+    prefix, _, name = (named or "").partition("/")
+    return is_local(prefix.replace("_", "-").removesuffix("-chat"), name or None)
 
 
 def _rounded(text: str) -> Tokens:
@@ -298,6 +306,7 @@ def _sent(properties: dict[str, Any], run: str, start: float, when: float, numbe
         vendor_pico=pico,
         vendor_basis=None if pico is None else "runtime_price",
         caveat=ESTIMATED,
+        local=pico is None and _is_local(known),
     )
 
 
