@@ -34,8 +34,8 @@ class Batch:
 
     ``state`` is JSON-able and comes back as the ``state`` argument of the next ``read`` of the same source (an offset,
     a running total); ``None`` at the end of a document always read whole. ``skipped`` counts what was not taken,
-    by a short reason in words of the domain (``no_usage``, ``bad_json``, ``copy``, ``synthetic`` ...). ``unfinished``: a
-    file was met half-written whose completion ``stat`` of the source would not show, so it is read again next time.
+    by a short reason in words of the domain (``no_usage``, ``bad_json``, ``copy``, ``synthetic`` ...). ``unfinished``:
+    a file was met half-written whose completion ``stat`` of the source would not show, so it is read again next time.
     """
 
     records: list[Record] = field(default_factory=list)
