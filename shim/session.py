@@ -106,6 +106,7 @@ class Sessions:
         # Hash of a plain head as it came -> the hashes that reading it gave: of system text, first message and head.
         self._plain: Recent[tuple[bytes, bytes, bytes]] = Recent(1024)
         self._answers = Shared(size, store, b"a")  # response reference -> session
+        self._written = Shared(size, store, b"w")  # response reference -> a line has it
         self._heads = Shared(size, store, b"h")  # hash of a head -> session
         self._messages = Shared(4 * size, store, b"m")  # hash of a message -> session, "" where two sessions had it
         self._spoke: Recent[tuple[str, float]] = Recent(size)  # hash of a system text -> last session, when
@@ -137,6 +138,21 @@ class Sessions:
     def answered(self, session: str, response: str) -> None:
         """Remember that ``response`` (a reference of kind ``response``) was given in ``session``."""
         self._answers.put(_short(response), session)
+
+    def session_of(self, response: str) -> str | None:
+        """The session in which a response was given, ``None`` where that is not known."""
+        return self._answers.get(_short(response))
+
+    def first_time(self, response: str) -> bool:
+        """Whether this is asked of a response for the first time, by any worker since before the last start."""
+        if self.was_written(response):
+            return False
+        self._written.put(_short(response), "written")
+        return True
+
+    def was_written(self, response: str) -> bool:
+        """Whether ``first_time`` was asked of a response before."""
+        return self._written.get(_short(response)) is not None
 
     def _in_body(self, runtime: str, body: Mapping[str, Any]) -> str | None:
         if NAMING.isdisjoint(body):

@@ -32,7 +32,6 @@ if TYPE_CHECKING:
 BATCH: Final = 16384
 # gzip and zstd, which some servers send without saying so.
 COMPRESSED: Final = (b"\x1f\x8b", b"\x28\xb5\x2f\xfd")
-POLLED_KEPT: Final = 4096
 BACKGROUND_KEPT: Final = 1024
 NOTHING: Final = Reading()
 # Wires whose calls stream unless told not to: https://github.com/ollama/ollama/blob/main/docs/api.md
@@ -51,7 +50,6 @@ class Meter:
         self.metering = metering
         self.key = key
         self.sessions = Sessions(key, fingerprint, store=store)
-        self.seen_responses: OrderedDict[str, None] = OrderedDict()
         self.background: OrderedDict[str, tuple[Record, int]] = OrderedDict()
         self._said: set[str] = set()
 
@@ -73,21 +71,23 @@ class Meter:
         """A response that is made in the background: its line waits for the poll that brings usage."""
         self.background[response] = (record, slot)
         if len(self.background) > BACKGROUND_KEPT:
-            self.write(*self.background.popitem(last=False)[1])
+            self._write_background()
 
     def close(self) -> None:
         """Write the lines of background responses that nobody polled to their end."""
         while self.background:
-            self.write(*self.background.popitem(last=False)[1])
+            self._write_background()
 
-    def first_time(self, response: str) -> bool:
-        """Whether a polled response was not written yet."""
-        if response in self.seen_responses:
-            return False
-        self.seen_responses[response] = None
-        if len(self.seen_responses) > POLLED_KEPT:
-            self.seen_responses.popitem(last=False)
-        return True
+    def _write_background(self) -> None:
+        """Write the line kept longest, unless another worker was asked for that response and wrote it.
+
+        A later read of it may still bring its usage, so it does not count as written.
+        """
+        response, (record, slot) = self.background.popitem(last=False)
+        if self.sessions.was_written(response):
+            self.metering.inflight.end(slot)
+        else:
+            self.write(record, slot)
 
 
 class Tap:
@@ -205,7 +205,9 @@ class Tap:
         response = None
         if reading.response_id:
             response = reference(self._meter.key, "response", reading.response_id)
-            if self._place.wire in CHAINED:
+            if self.poll:
+                self._session = self._meter.sessions.session_of(response) or self._session
+            elif self._place.wire in CHAINED:
                 self._meter.sessions.answered(self._session, response)
         record = self._record(reading, _settled(outcome, status, reading), status, response)
         if (self.poll or self._background) and self._is_same_call(reading, record, response):
@@ -243,10 +245,11 @@ class Tap:
             first, slot = meter.background.pop(response, (None, NO_SLOT))
             if first is None and reading.usage != "reported":
                 return True  # nothing to add to a line that is written already
-            if not meter.first_time(response):
+            self._slot = slot
+            if not meter.sessions.first_time(response):
+                meter.metering.inflight.end(slot)
                 return True
             if first is not None:
-                self._slot = slot
                 begun = {name: first[name] for name in ("ts", "session", "session_source")}
                 meter.write(record | begun, slot)
                 return True
@@ -254,7 +257,7 @@ class Tap:
             if reading.pending:
                 meter.keep_background(response, record, self._slot)
                 return True
-            meter.first_time(response)
+            meter.sessions.first_time(response)
         return False
 
     def _record(self, reading: Reading, outcome: str, status: int | None, response: str | None) -> Record:

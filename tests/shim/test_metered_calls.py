@@ -229,6 +229,34 @@ def test_a_background_response_that_ends_is_written_once(
     assert (line["outcome"], line["usage"], line["input_tokens"]) == expected
 
 
+def background(status: str) -> bytes:
+    usage = {"input_tokens": 6, "output_tokens": 3, "total_tokens": 9} if status == "completed" else None
+    return whole(json.dumps({"id": "resp_bg2", "object": "response", "status": status, "usage": usage}).encode())
+
+
+def test_a_background_response_is_one_line_for_all_workers_and_starts(shim_process, upstream: FakeUpstream):
+    path = "/picoclaw/openai/v1/responses"
+    upstream.answers_in_turn([background("queued")], *[[background("completed")]] * 20)
+    shim = shim_process(VM_USAGE_WORKERS="2")
+    post(shim, {"model": "asked-1", "input": "x", "background": True}, path)
+    for _ in range(10):
+        httpx.get(f"{shim.url}{path}/resp_bg2", headers={"Connection": "close"})
+    shim.stop()
+    shim = shim_process()
+    httpx.get(f"{shim.url}{path}/resp_bg2")
+    (line,) = shim.stop()
+    assert (line["usage"], line["input_tokens"]) == ("reported", 6)
+
+
+def test_reading_a_background_response_leaves_it_in_its_session(shim: Shim, provider: FakeUpstream, log: Log):
+    path = "/picoclaw/openai/v1/responses"
+    provider.answers_in_turn([background("queued")], *[[background("completed")]] * 3)
+    post(shim, {"model": "asked-1", "input": "x", "background": True, "session_id": "s1"}, path)
+    httpx.get(f"{shim.url}{path}/resp_bg2")
+    post(shim, {"model": "asked-1", "input": "y", "previous_response_id": "resp_bg2"}, path)
+    assert len({line["session"] for line in eventually(lambda: len(log.lines()) > 1 and log.lines())}) == 1
+
+
 @pytest.mark.parametrize(
     ("served", "model"), [("served-1", "served-1"), ("", "asked-1"), (None, "asked-1"), ("what it said", None)]
 )
