@@ -90,6 +90,8 @@ class Writer:
             return found
 
         def look(store: TokenStore) -> None:
+            if not found.set_running_or_notify_cancel():
+                return
             try:
                 token = store.token(digest)
             except Exception as error:
@@ -150,7 +152,9 @@ class Writer:
             log.exception("expiry_failed")
 
     def _read(self, waiting: Waiting) -> Delivery | None:
-        """A body as a delivery; ``None`` where its sender was told what is wrong with it."""
+        """A body as a delivery; ``None`` where its sender has gone, or was told what is wrong with it."""
+        if not waiting.done.set_running_or_notify_cancel():
+            return None
         now_ms = int(self._clock() * 1000)
         try:
             head, lines = decode(waiting.body)

@@ -1,5 +1,6 @@
 """What the hub takes, what it refuses and why; one bad record never costs the others."""
 
+import asyncio
 import dataclasses
 import json
 import time
@@ -194,3 +195,12 @@ def test_every_field_of_an_entry_may_be_sent():
 
     assert set(NAMES) <= set(Sent.__struct_fields__)
     assert dataclasses.is_dataclass(line())
+
+
+async def test_a_client_that_leaves_does_not_stop_the_writer(hub):
+    posts = [asyncio.create_task(hub.push([line(seq)])) for seq in range(1, 30)]
+    await asyncio.sleep(0.01)
+    for post in posts:
+        post.cancel()
+    await asyncio.gather(*posts, return_exceptions=True)
+    assert (await hub.push([line(100)]))[0] == 200
