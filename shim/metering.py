@@ -21,7 +21,7 @@ from shim.log import EventLog
 from shim.notify import Notify
 from shim.recovery import recover
 from shim.reload import Watched
-from shim.sink import Sink
+from shim.sink import LOOK_SECONDS, Sink
 
 INFLIGHT_FOLDER: Final = "inflight"
 TICK_SECONDS: Final = 1.0
@@ -44,7 +44,9 @@ class Metering:
         self.boot = Boot()
         self._folder = state / INFLIGHT_FOLDER
         self.inflight = Inflight(self._folder if log_path else None, self.boot, self.counters)
-        self.sink = Sink(log_path, self.boot, self.inflight, self.counters, log) if log_path is not None else None
+        self.sink: Sink | None = None
+        if log_path is not None:
+            self.sink = Sink(log_path, self.boot, self.inflight, self.counters, log, look_seconds=LOOK_SECONDS)
         if self.inflight.trouble:
             log.warning("inflight_not_durable", folder=str(self._folder), error=self.inflight.trouble)
 

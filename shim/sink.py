@@ -1,7 +1,9 @@
 """The log's writer: one line, one ``write(2)``, on a file opened for append. Never raises, never waits, never syncs.
 
 Before each write the path is looked at: a log that was rotated, deleted or moved is opened anew, so no signal and no
-copytruncate is needed. A line gets its id as it is taken, so ``seq`` has no holes but lost lines.
+copytruncate is needed. Lines that follow each other within two milliseconds share that look, which costs as much as
+the write: where hundreds a second are written, a few more may go to the log that was renamed in between, which readers
+follow, or be lost with one that was deleted. A line gets its id as it is taken, so ``seq`` has no holes but lost lines.
 
 What cannot be written (full, read-only, gone, no permission, I/O error) waits in memory, and in its in-flight slot, in
 order and within a bound; ``flush`` tries again. Past the bound the newest lines are lost and counted.
@@ -34,11 +36,13 @@ SPOOL_BYTES: Final = 8 * 2**20
 # A flush writes at most this many lines at a time (well under a millisecond), so that calls go on.
 FLUSH_LINES: Final = 200
 QUIET_SECONDS: Final = 60.0
+# How long one look at the path holds. The size is asked for each time all the same, of the open file.
+LOOK_SECONDS: Final = 0.002
 FLAGS: Final = os.O_RDWR | os.O_APPEND | os.O_CLOEXEC | os.O_NONBLOCK | os.O_NOCTTY
 
 
 class Sink:
-    """Appends lines to the log at ``path``. ``write``: as ``os.write``."""
+    """Appends lines to the log at ``path``. ``write``: as ``os.write``; ``look_seconds``: how long a look holds."""
 
     def __init__(
         self,
@@ -51,6 +55,7 @@ class Sink:
         spool_lines: int = SPOOL_LINES,
         spool_bytes: int = SPOOL_BYTES,
         write: Callable[[int, bytes], int] = os.write,
+        look_seconds: float = 0.0,
     ) -> None:
         self.path = path
         self._path = os.fspath(path)
@@ -64,6 +69,8 @@ class Sink:
         self._spool_bytes = spool_bytes
         self._write = write
         self._fd = -1
+        self._look_seconds = look_seconds
+        self._look_until = 0.0
         self._file = (0, 0)  # device and inode of the open log
         self._end = -1  # size of the log after our last write; another size means somebody else wrote or cut
         self._rest = b""  # what a short write left out of the line at the spool's head
@@ -148,10 +155,14 @@ class Sink:
     def _look(self) -> int:
         """The size of the log at our path, which is open afterwards."""
         if self._fd >= 0:
+            now = time.monotonic()
+            if now < self._look_until:
+                return os.lseek(self._fd, 0, os.SEEK_END)
             try:
-                now = os.stat(self._path)
-                if (now.st_dev, now.st_ino) == self._file:
-                    return now.st_size
+                found = os.stat(self._path)
+                if (found.st_dev, found.st_ino) == self._file:
+                    self._look_until = now + self._look_seconds
+                    return found.st_size
             except FileNotFoundError:
                 pass
             self._close_file()
@@ -212,6 +223,7 @@ class Sink:
         if self._fd >= 0:
             os.close(self._fd)
         self._fd = -1
+        self._look_until = 0.0
 
 
 def _open_log(path: str) -> int:

@@ -1,16 +1,18 @@
 """Whole JSON answers of the common shape, read at one go: the short way beside the wires' own rules.
 
-Most calls that do not stream get one JSON object with plain integer counts. Reading that by the full rules costs 25 µs,
-here 3. Anything that is not exactly the common shape is ``None`` and goes the long way, so no rule is kept twice: what
-is answered here is what ``open_reader`` says of the same bytes (held to it by ``tests/wires/test_whole.py``).
+Most calls that do not stream get one JSON object with plain integer counts. Its shape is declared here as types, so a
+decoder in C finds the counts and passes over the text: 2 µs where the full rules take 25. Whatever is not exactly of
+the shape is ``None`` and goes the long way, so no rule is kept twice: what is answered here is what ``open_reader``
+says of the same bytes (held to it by ``tests/wires/test_whole.py``).
 """
 
 from __future__ import annotations
 
 from collections.abc import Callable
-from typing import Any, Final, TypeGuard
+from typing import Annotated, Any, Final, Literal
 
-import orjson
+import msgspec
+from msgspec import UNSET, Meta, Raw, UnsetType
 
 from shim.line import MAX_TOKENS, Tokens
 from shim.wires import Reading
@@ -19,97 +21,145 @@ from shim.wires.bodies import HOLD
 CONTENT_TYPES: Final = frozenset(
     {"application/json", "application/json; charset=utf-8", "application/json;charset=utf-8"}
 )
-# Keys with rules of their own: failures, usage in other places, charges, speeds, further models.
-ODD_CHAT: Final = frozenset({"error", "base_resp", "x_groq", "timings"})
-CHAT_USAGE: Final = frozenset(
-    {"prompt_tokens", "completion_tokens", "total_tokens", "prompt_tokens_details", "completion_tokens_details"}
-)
-ODD_WRITTEN: Final = frozenset({"cache_write_tokens", "cache_creation_input_tokens"})
-ODD_MESSAGE: Final = frozenset({"error", "base_resp"})
-ODD_CLAUDE_USAGE: Final = frozenset({"iterations", "speed", "output_tokens_details", "cost", "cost_in_usd_ticks"})
+NOT_OF_THE_SHAPE: Final = (msgspec.MsgspecError, ValueError, RecursionError)
+
+Count = Annotated[int, Meta(ge=0, le=MAX_TOKENS)]
+# A key with rules of its own (a failure, a charge, usage in another place): being there, it ends the short way.
+Odd = Raw | UnsetType
+
+
+class PromptDetails(msgspec.Struct, gc=False):
+    """OpenAI's ``prompt_tokens_details``."""
+
+    cached_tokens: Count | None = None
+    cache_write_tokens: Odd = UNSET
+    cache_creation_input_tokens: Odd = UNSET
+
+
+class CompletionDetails(msgspec.Struct, gc=False):
+    """OpenAI's ``completion_tokens_details``."""
+
+    reasoning_tokens: Count | None = None
+
+
+class ChatUsage(msgspec.Struct, gc=False, forbid_unknown_fields=True):
+    """OpenAI's ``usage``; vendors that say more say it by rules of their own."""
+
+    prompt_tokens: Count
+    completion_tokens: Count
+    total_tokens: Count
+    prompt_tokens_details: PromptDetails | None = None
+    completion_tokens_details: CompletionDetails | None = None
+
+
+class Choice(msgspec.Struct, gc=False):
+    """The one choice."""
+
+    finish_reason: str | None = None
+    usage: Odd = UNSET
+    error: Odd = UNSET
+
+
+class Chat(msgspec.Struct, gc=False):
+    """A Chat Completions answer."""
+
+    usage: ChatUsage
+    choices: tuple[Choice]
+    id: str | None = None
+    model: str | None = None
+    object: str | None = None
+    service_tier: str | None = None
+    error: Odd = UNSET
+    base_resp: Odd = UNSET
+    x_groq: Odd = UNSET
+    timings: Odd = UNSET
+
+
+class CacheCreation(msgspec.Struct, gc=False):
+    """Anthropic's split of cache writes by lifetime."""
+
+    ephemeral_1h_input_tokens: Count | None = None
+
+
+class MessageUsage(msgspec.Struct, gc=False):
+    """Anthropic's ``usage``."""
+
+    input_tokens: Count
+    output_tokens: Count
+    cache_read_input_tokens: Count | None = None
+    cache_creation_input_tokens: Count | None = None
+    cache_creation: CacheCreation | None = None
+    service_tier: str | None = None
+    iterations: Odd = UNSET
+    speed: Odd = UNSET
+    output_tokens_details: Odd = UNSET
+    cost: Odd = UNSET
+    cost_in_usd_ticks: Odd = UNSET
+
+
+class Message(msgspec.Struct, gc=False):
+    """A Messages answer."""
+
+    usage: MessageUsage
+    type: Literal["message"]
+    id: str | None = None
+    model: str | None = None
+    error: Odd = UNSET
+    base_resp: Odd = UNSET
 
 
 def read_whole(wire: str, content_type: str, data: bytes) -> Reading | None:
     """What a complete body says, ``None`` where it is not of the common shape. Never raises on input."""
-    read = SHAPES.get(wire)
-    if read is None or content_type not in CONTENT_TYPES or len(data) > HOLD or data[:1] != b"{":
+    shape = SHAPES.get(wire)
+    if shape is None or content_type not in CONTENT_TYPES or len(data) > HOLD or data[:1] != b"{":
         return None
+    decoder, read = shape
     try:
-        value = orjson.loads(data)
-    except orjson.JSONDecodeError:
+        return read(decoder.decode(data))
+    except NOT_OF_THE_SHAPE:
         return None
-    tokens = read(value)
-    if tokens is None:
-        return None
-    model, response_id = value.get("model"), value.get("id")
-    tier = (value if wire == "openai-chat" else value["usage"]).get("service_tier")
-    return Reading(
-        tokens,
-        "reported",
-        model if isinstance(model, str) and model else None,
-        response_id if isinstance(response_id, str) and response_id else None,
-        tier if isinstance(tier, str) and tier else None,
-        None,
-        False,
-        True,
-    )
 
 
-def chat_tokens(value: dict[str, Any]) -> Tokens | None:
-    """OpenAI Chat Completions: one choice, and a total that says the prompt includes the cache."""
-    usage, choices = value.get("usage"), value.get("choices")
-    if type(usage) is not dict or type(choices) is not list or len(choices) != 1 or not usage.keys() <= CHAT_USAGE:
+def read_chat(chat: Chat) -> Reading | None:
+    """The total says that the prompt includes the cache and the completion the reasoning."""
+    usage, choice = chat.usage, chat.choices[0]
+    prompt, completion = usage.prompt_tokens, usage.completion_tokens
+    if usage.total_tokens != prompt + completion or chat.object == "error" or choice.finish_reason == "error":
         return None
-    choice = choices[0]
-    if type(choice) is not dict or "usage" in choice or "error" in choice or choice.get("finish_reason") == "error":
-        return None
-    if not ODD_CHAT.isdisjoint(value) or value.get("object") == "error":
-        return None
-    prompt, completion = usage.get("prompt_tokens"), usage.get("completion_tokens")
-    if type(prompt) is not int or type(completion) is not int or prompt < 0 or completion < 0:
-        return None
-    if not usage.get("total_tokens") == prompt + completion <= MAX_TOKENS:
+    if not (chat.error is chat.base_resp is chat.x_groq is chat.timings is choice.usage is choice.error is UNSET):
         return None
     cached = reasoning = None
-    if details := usage.get("prompt_tokens_details"):
-        if type(details) is not dict or not ODD_WRITTEN.isdisjoint(details):
+    if details := usage.prompt_tokens_details:
+        cached = details.cached_tokens
+        if not (details.cache_write_tokens is details.cache_creation_input_tokens is UNSET) or (cached or 0) > prompt:
             return None
-        cached = details.get("cached_tokens")
-        if cached is not None and not (type(cached) is int and 0 <= cached <= prompt):
+    if usage.completion_tokens_details:
+        reasoning = usage.completion_tokens_details.reasoning_tokens
+        if (reasoning or 0) > completion:
             return None
-    if details := usage.get("completion_tokens_details"):
-        reasoning = details.get("reasoning_tokens") if type(details) is dict else -1
-        if reasoning is not None and not (type(reasoning) is int and 0 <= reasoning <= completion):
+    tokens = Tokens(prompt - (cached or 0), cached, None, None, completion, reasoning)
+    tier = chat.service_tier or None
+    return Reading(tokens, "reported", chat.model or None, chat.id or None, tier, None, False, True)
+
+
+def read_message(message: Message) -> Reading | None:
+    """Four counts that do not overlap."""
+    usage = message.usage
+    if not (message.error is message.base_resp is usage.iterations is usage.speed is UNSET):
+        return None
+    if not (usage.output_tokens_details is usage.cost is usage.cost_in_usd_ticks is UNSET):
+        return None
+    written, hour = usage.cache_creation_input_tokens, None
+    if usage.cache_creation:
+        hour = usage.cache_creation.ephemeral_1h_input_tokens
+        if written is None or (hour or 0) > written:
             return None
-    return Tokens(prompt - (cached or 0), cached, None, None, completion, reasoning)
+    tokens = Tokens(usage.input_tokens, usage.cache_read_input_tokens, written, hour, usage.output_tokens, None)
+    tier = usage.service_tier or None
+    return Reading(tokens, "reported", message.model or None, message.id or None, tier, None, False, True)
 
 
-def message_tokens(value: dict[str, Any]) -> Tokens | None:
-    """Anthropic Messages: four counts that do not overlap."""
-    usage = value.get("usage")
-    if type(usage) is not dict or value.get("type") != "message" or not ODD_MESSAGE.isdisjoint(value):
-        return None
-    if not ODD_CLAUDE_USAGE.isdisjoint(usage):
-        return None
-    fresh, output = usage.get("input_tokens"), usage.get("output_tokens")
-    read, written = usage.get("cache_read_input_tokens"), usage.get("cache_creation_input_tokens")
-    if not _is_count(fresh) or not _is_count(output):
-        return None
-    if (read is not None and not _is_count(read)) or (written is not None and not _is_count(written)):
-        return None
-    hour = None
-    if split := usage.get("cache_creation"):
-        hour = split.get("ephemeral_1h_input_tokens") if type(split) is dict else -1
-        if written is None or (hour is not None and (not _is_count(hour) or hour > written)):
-            return None
-    return Tokens(fresh, read, written, hour, output, None)
-
-
-def _is_count(value: object) -> TypeGuard[int]:
-    return type(value) is int and 0 <= value <= MAX_TOKENS
-
-
-SHAPES: Final[dict[str, Callable[[dict[str, Any]], Tokens | None]]] = {
-    "openai-chat": chat_tokens,
-    "anthropic-messages": message_tokens,
+SHAPES: Final[dict[str, tuple[msgspec.json.Decoder[Any], Callable[[Any], Reading | None]]]] = {
+    "openai-chat": (msgspec.json.Decoder(Chat), read_chat),
+    "anthropic-messages": (msgspec.json.Decoder(Message), read_message),
 }

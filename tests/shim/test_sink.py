@@ -20,7 +20,7 @@ from tests.shim.lines import CALL, LINE, Disk, Events, read_log
 class Bench:
     """A sink with everything it needs, on a disk whose room a test sets."""
 
-    def __init__(self, folder: Path, **bounds: int) -> None:
+    def __init__(self, folder: Path, **bounds: float) -> None:
         self.path = folder / "log" / "usage.jsonl"
         self.disk = Disk()
         self.events = Events()
@@ -280,3 +280,28 @@ def test_a_worker_does_not_glue_its_line_to_the_torn_line_of_another(bench: Benc
     assert refused == ["torn"]
     other.close()
     inflight.close()
+
+
+def test_while_a_look_holds_lines_follow_a_renamed_log_and_none_is_lost(tmp_path: Path):
+    bench = Bench(tmp_path, look_seconds=3600.0)
+    old = bench.path.with_suffix(".1")
+    written = bench.append(2)
+    bench.path.rename(old)
+    written += bench.append(2)
+    assert (bench.ids(old), bench.path.exists()) == (written, False)
+    bench.sink._look_until = 0.0
+    assert bench.append() == bench.ids()
+    bench.sink.close()
+    bench.inflight.close()
+
+
+@pytest.mark.parametrize("torn", [b'{"v":1,"id":"x', b'{"other":1}\n'])
+def test_while_a_look_holds_no_line_is_glued_to_what_another_wrote(tmp_path: Path, torn: bytes):
+    bench = Bench(tmp_path, look_seconds=3600.0)
+    written = bench.append()
+    with bench.path.open("ab") as other:
+        other.write(torn)
+    written += bench.append(2)
+    assert bench.ids() == written
+    bench.sink.close()
+    bench.inflight.close()

@@ -184,3 +184,24 @@ def test_recorded_answers_are_read_the_same_both_ways(name: str) -> None:
     body = b"".join(reads_of(case))
     short = read_whole(case["wire"], exchange_of(case).content_type, body)
     assert short is None or short == read(case, [body])
+
+
+@pytest.mark.parametrize(
+    "text",
+    [
+        rb"\u0041",
+        rb"\ud800",
+        b"\xff",
+        b"\xed\xa0\x80",
+        rb"\x",
+        b"\x01",
+        b'","usage":{"prompt_tokens":1},"a":"',
+        b"[" * 2000,
+    ],
+)
+@pytest.mark.parametrize("number", [b"1e400", b"1", b"01", b"1" * 400, b"NaN", b"1.5e3"])
+def test_text_and_numbers_that_are_passed_over_change_nothing(text: bytes, number: bytes) -> None:
+    usage = b'"usage":{"prompt_tokens":3,"completion_tokens":4,"total_tokens":7}'
+    body = b'{"id":"1","a":"%b","n":%b,"choices":[{"message":{"content":"%b"}}],%b}' % (text, number, text, usage)
+    short = read_whole("openai-chat", JSON, body)
+    assert short is None or short == by_the_rules("openai-chat", JSON, body)
