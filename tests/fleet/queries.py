@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import json
 import os
+import sys
 import time
 from collections.abc import Callable
 from pathlib import Path
@@ -38,14 +40,15 @@ def time_queries(folder: Path, count: int, vms: int) -> dict[str, Any]:
     ledger = ClickHouseLedger(f"chdb://{folder / 'chdb'}", "UTC")
     made = make(ledger, count, vms)
     found: dict[str, Any] = {"records": count, "rows": made["rows"], "seconds_to_make": made["seconds"]}
+    found["append"] = append_speed(ledger)
     found["bytes_per_record"] = size(ledger) / count
     found["seconds"] = ask_all(ledger)
+    print(json.dumps(found), file=sys.stderr, flush=True)  # the rest takes long
     found["seconds_by_argmax"] = {"models": by_argmax(ledger)} if count <= 20_000_000 else None
     began = time.monotonic()
     ledger.command("OPTIMIZE TABLE record FINAL")
     found["seconds_to_merge"] = round(time.monotonic() - began, 1)
     found["seconds_merged"] = ask_all(ledger)
-    found["append"] = append_speed(ledger)
     found["peak_mib"] = round(peak_mib(os.getpid()))
     ledger.close()
     return found
