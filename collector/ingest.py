@@ -5,6 +5,7 @@ A pass can be stopped at any point and started again: each step commits what it 
 
 from __future__ import annotations
 
+import os
 import time
 from collections.abc import Callable, Sequence
 from pathlib import Path
@@ -62,7 +63,9 @@ class Ingest:
             if not stop():
                 self._log_ingest.read(log, report, progress, captured=captured)
         for home in self._homes:
-            if not stop():
+            if not os.path.isdir(home):
+                report.failed(home, "there is no such folder, or it may not be entered")
+            elif not stop():
                 keys = self._keys(home)
                 stores = StoreIngest(self._ledger, self._settings.vm, self._allowlist, self._pricer, keys)
                 stores.read(home, self._readers, self._environ(home), report, progress)

@@ -153,6 +153,13 @@ def test_an_operators_price_is_for_the_provider_that_it_names(environ: dict[str,
     assert costs == {"one-session": pytest.approx(0.00012), "elsewhere": None}
 
 
+def test_a_home_that_is_not_there_is_said_and_hides_nothing(environ: dict[str, str], tmp_path: Path) -> None:
+    log = write_log(tmp_path / "usage.jsonl", line(1))
+    out = collector(environ, "ingest", "--home", str(tmp_path / "nobody"), "--log", str(log))
+    assert f"not read: {tmp_path / 'nobody'}: there is no such folder" in out
+    assert [row["calls"] for row in report(environ, "day")] == [1]
+
+
 def refusal(environ: dict[str, str], *arguments: str) -> str:
     """The one sentence that a command fails with."""
     done = subprocess.run([BIN / "usage-collector", *arguments], env=environ, capture_output=True, text=True)
