@@ -134,13 +134,15 @@ class Inflight:
 
     def end(self, slot: int) -> None:
         """Give a slot back: its line is written, or the call wants none. ``NO_SLOT`` and a free slot are ignored."""
-        state_at = SLOTS_AT + slot * SLOT_SIZE + 2
-        if slot < 0 or self._map[state_at] == FREE:
+        if slot < 0:
             return
-        self._held -= self._map[state_at] == LINE
-        self._map[state_at] = FREE
-        self._free.append(slot)
-        self.used -= 1
+        states, state_at = self._map, SLOTS_AT + slot * SLOT_SIZE + 2
+        state = states[state_at]
+        if state != FREE:
+            self._held -= state == LINE
+            states[state_at] = FREE
+            self._free.append(slot)
+            self.used -= 1
 
     def name_boot(self) -> None:
         """Write the header for the boot as it is now."""

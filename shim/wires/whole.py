@@ -9,10 +9,10 @@ says of the same bytes (held to it by ``tests/wires/test_whole.py``).
 from __future__ import annotations
 
 from collections.abc import Callable
-from typing import Annotated, Any, Final, Literal
+from typing import Annotated, Any, Final, Literal, TypeAlias
 
 import msgspec
-from msgspec import UNSET, Meta, Raw, UnsetType
+from msgspec import Meta
 
 from shim.line import MAX_TOKENS, Tokens
 from shim.wires import Reading
@@ -24,16 +24,16 @@ CONTENT_TYPES: Final = frozenset(
 NOT_OF_THE_SHAPE: Final = (msgspec.MsgspecError, ValueError, RecursionError)
 
 Count = Annotated[int, Meta(ge=0, le=MAX_TOKENS)]
-# A key with rules of its own (a failure, a charge, usage in another place): being there, it ends the short way.
-Odd = Raw | UnsetType
+# A key with rules of its own (a failure, a charge, usage in another place): with a value, the answer goes the long way.
+Odd: TypeAlias = None
 
 
 class PromptDetails(msgspec.Struct, gc=False):
     """OpenAI's ``prompt_tokens_details``."""
 
     cached_tokens: Count | None = None
-    cache_write_tokens: Odd = UNSET
-    cache_creation_input_tokens: Odd = UNSET
+    cache_write_tokens: Odd = None
+    cache_creation_input_tokens: Odd = None
 
 
 class CompletionDetails(msgspec.Struct, gc=False):
@@ -56,8 +56,8 @@ class Choice(msgspec.Struct, gc=False):
     """The one choice."""
 
     finish_reason: str | None = None
-    usage: Odd = UNSET
-    error: Odd = UNSET
+    usage: Odd = None
+    error: Odd = None
 
 
 class Chat(msgspec.Struct, gc=False):
@@ -69,10 +69,10 @@ class Chat(msgspec.Struct, gc=False):
     model: str | None = None
     object: str | None = None
     service_tier: str | None = None
-    error: Odd = UNSET
-    base_resp: Odd = UNSET
-    x_groq: Odd = UNSET
-    timings: Odd = UNSET
+    error: Odd = None
+    base_resp: Odd = None
+    x_groq: Odd = None
+    timings: Odd = None
 
 
 class CacheCreation(msgspec.Struct, gc=False):
@@ -90,11 +90,11 @@ class MessageUsage(msgspec.Struct, gc=False):
     cache_creation_input_tokens: Count | None = None
     cache_creation: CacheCreation | None = None
     service_tier: str | None = None
-    iterations: Odd = UNSET
-    speed: Odd = UNSET
-    output_tokens_details: Odd = UNSET
-    cost: Odd = UNSET
-    cost_in_usd_ticks: Odd = UNSET
+    iterations: Odd = None
+    speed: Odd = None
+    output_tokens_details: Odd = None
+    cost: Odd = None
+    cost_in_usd_ticks: Odd = None
 
 
 class Message(msgspec.Struct, gc=False):
@@ -104,8 +104,8 @@ class Message(msgspec.Struct, gc=False):
     type: Literal["message"]
     id: str | None = None
     model: str | None = None
-    error: Odd = UNSET
-    base_resp: Odd = UNSET
+    error: Odd = None
+    base_resp: Odd = None
 
 
 def read_whole(wire: str, content_type: str, data: bytes) -> Reading | None:
@@ -122,20 +122,18 @@ def read_whole(wire: str, content_type: str, data: bytes) -> Reading | None:
 
 def read_chat(chat: Chat) -> Reading | None:
     """The total says that the prompt includes the cache and the completion the reasoning."""
-    usage, choice = chat.usage, chat.choices[0]
+    usage = chat.usage
     prompt, completion = usage.prompt_tokens, usage.completion_tokens
-    if usage.total_tokens != prompt + completion or chat.object == "error" or choice.finish_reason == "error":
-        return None
-    if not (chat.error is chat.base_resp is chat.x_groq is chat.timings is choice.usage is choice.error is UNSET):
+    if usage.total_tokens != prompt + completion or chat.object == "error" or chat.choices[0].finish_reason == "error":
         return None
     cached = reasoning = None
     if details := usage.prompt_tokens_details:
         cached = details.cached_tokens
-        if not (details.cache_write_tokens is details.cache_creation_input_tokens is UNSET) or (cached or 0) > prompt:
+        if cached and cached > prompt:
             return None
     if usage.completion_tokens_details:
         reasoning = usage.completion_tokens_details.reasoning_tokens
-        if (reasoning or 0) > completion:
+        if reasoning and reasoning > completion:
             return None
     tokens = Tokens(prompt - (cached or 0), cached, None, None, completion, reasoning)
     tier = chat.service_tier or None
@@ -145,10 +143,6 @@ def read_chat(chat: Chat) -> Reading | None:
 def read_message(message: Message) -> Reading | None:
     """Four counts that do not overlap."""
     usage = message.usage
-    if not (message.error is message.base_resp is usage.iterations is usage.speed is UNSET):
-        return None
-    if not (usage.output_tokens_details is usage.cost is usage.cost_in_usd_ticks is UNSET):
-        return None
     written, hour = usage.cache_creation_input_tokens, None
     if usage.cache_creation:
         hour = usage.cache_creation.ephemeral_1h_input_tokens
