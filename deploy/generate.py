@@ -1,7 +1,7 @@
-"""Writes what is derived from tables in code: blocks of README.md and the files in deploy/default.
+"""Writes what is derived from tables in code: blocks of README.md and deploy/README.md, and files in deploy/default.
 
-``python deploy/generate.py`` writes them, ``--check`` says which are stale (exit 1); a test runs the check. A block of
-README.md stands between ``<!-- NAME -->`` and ``<!-- /NAME -->``, NAME being a key of ``BLOCKS``.
+``python deploy/generate.py`` writes them, ``--check`` says which are stale (exit 1); a test runs the check. A block
+stands between ``<!-- NAME -->`` and ``<!-- /NAME -->``, NAME being a key of ``BLOCKS``.
 """
 
 from __future__ import annotations
@@ -11,7 +11,10 @@ from collections.abc import Callable, Iterable, Sequence
 from pathlib import Path
 
 from collector.honesty import BASES, CAVEATS, STATES
+from collector.metrics import FAMILIES
 from collector.runtimes.table import FACTS
+from shim.counters import FAMILIES as SHIM_FAMILIES
+from shim.metrics import GAUGES
 from shim.names import SETTINGS, Setting
 
 ROOT = Path(__file__).parent.parent
@@ -67,12 +70,27 @@ def runtimes() -> str:
     return table(head, rows)
 
 
+def shim_metrics() -> str:
+    families = [(f"{f.metric}_total", ", ".join(f.labels), f.help) for f in SHIM_FAMILIES]
+    return metrics([*families, *((shown, "", about) for _, shown, about in GAUGES)])
+
+
+def collector_metrics() -> str:
+    return metrics([(f.name + "_total" * f.counter, ", ".join(f.labels), f.help) for f in FAMILIES])
+
+
+def metrics(rows: Iterable[tuple[str, str, str]]) -> str:
+    return table(("metric", "labels", "what it counts"), [(f"`{name}`", labels, text) for name, labels, text in rows])
+
+
 BLOCKS: dict[str, Callable[[], str]] = {
     "settings": settings,
     "states": states,
     "bases": bases,
     "caveats": caveats,
     "runtimes": runtimes,
+    "shim-metrics": shim_metrics,
+    "collector-metrics": collector_metrics,
 }
 
 
@@ -83,14 +101,20 @@ def default_file(title: str, chosen: Iterable[Setting]) -> str:
     return head + "".join(parts)
 
 
+def filled(page: str) -> str:
+    """A page with its blocks as they are now."""
+    for name, block in BLOCKS.items():
+        start, end = f"<!-- {name} -->", f"<!-- /{name} -->"
+        before, _, rest = page.partition(start)
+        _, found, after = rest.partition(end)
+        if found:
+            page = f"{before}{start}\n{block()}\n{end}{after}"
+    return page
+
+
 def wanted() -> dict[Path, str]:
     """Every derived file with its text."""
-    readme = (ROOT / "README.md").read_text()
-    for name, block in BLOCKS.items():
-        start, end = f"<!-- {name} -->\n", f"\n<!-- /{name} -->"
-        before, _, rest = readme.partition(start)
-        readme = before + start + block() + end + rest.partition(end)[2]
-    files = {ROOT / "README.md": readme}
+    files = {page: filled(page.read_text()) for page in (ROOT / "README.md", ROOT / "deploy/README.md")}
     for file, (reader, title) in DEFAULTS.items():
         chosen = [s for s in SETTINGS if reader in s.read_by.split()]
         files[ROOT / "deploy/default" / file] = default_file(title, chosen)
