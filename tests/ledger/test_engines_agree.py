@@ -34,7 +34,7 @@ RECORDS = st.builds(
 APPENDS = st.lists(st.tuples(st.lists(st.one_of(LINES, RECORDS), max_size=4, unique_by=lambda e: e.id), st.booleans()))
 
 
-@settings(max_examples=25, deadline=None, suppress_health_check=[HealthCheck.function_scoped_fixture])
+@settings(max_examples=15, deadline=None, suppress_health_check=[HealthCheck.function_scoped_fixture])
 @given(APPENDS)
 def test_both_engines_hold_the_same(chdb, appends):
     chdb.command("TRUNCATE TABLE record")
