@@ -26,6 +26,7 @@ from shim.dial import Dialer
 from shim.eligibility import is_poll, refusal
 from shim.guard import Door, Refusal
 from shim.log import event_log
+from shim.meter import Meter
 from shim.metering import Metering, upkeep
 from shim.names import ConfigError
 from shim.notify import Notify
@@ -36,7 +37,7 @@ from shim.request import Request
 from shim.routes import NoRoute, Place, Routes
 from shim.session_store import open_store
 from shim.settings import Settings, read_secret
-from shim.tap import Meter, Tap
+from shim.tap import Tap
 from shim.upstream import Pool
 
 AGENTS_KEPT: Final = 256

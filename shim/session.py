@@ -14,77 +14,25 @@ session. What is known of responses, heads and messages is shared by the workers
 from __future__ import annotations
 
 import hashlib
-import re
 import secrets
 from collections.abc import Iterable, Mapping
 from typing import Any, Final
 
-import orjson
-
 from shim.conversation import Conversation, conversation, first_user, opening, pieces, plain_head, quoted_messages
+from shim.declared import (
+    BODY_FIELDS,
+    NAMING,
+    PREVIOUS_RESPONSE,
+    USER_FIELDS,
+    identifying,
+    in_fields,
+    in_headers,
+)
 from shim.identity import reference
 from shim.recent import Recent, Shared
 from shim.session_store import SessionStore
 
 GAP_SECONDS: Final = 30 * 60
-
-# Who sends which: RUNTIMES 18.10 and the stores of the real programs; the most specific first.
-HEADERS: Final = (
-    "x-claude-code-session-id",  # Claude Code
-    "session-id",  # Codex, Pi
-    "session_id",  # Codex before 0.50
-    "x-session-id",  # opencode, Kilo
-    "x-opencode-session",
-    "x-kilo-session",
-    "x-session-affinity",  # opencode, Kilo
-    "x-affinity",  # Mistral Vibe
-    "thread-id",  # Codex
-    "thread_id",
-    "x-thread-id",
-    "conversation_id",
-    "conversation-id",
-    "x-conversation-id",
-    "x-chat-id",
-    "helicone-session-id",  # https://docs.helicone.ai/features/sessions
-    "x-litellm-session-id",  # https://docs.litellm.ai/docs/proxy/request_headers
-)
-NAMING_HEADERS: Final = frozenset(HEADERS)
-
-# What names a conversation comes before what only names a user.
-BODY_FIELDS: Final = (
-    ("session_id",),
-    ("sessionId",),
-    ("metadata", "session_id"),
-    ("client_metadata", "session_id"),  # Codex
-    ("client_metadata", "thread_id"),
-    ("request", "session_id"),  # Code Assist envelope
-    ("input", "session_id"),  # DashScope
-    ("requestMetadata", "session_id"),  # Bedrock Converse
-    ("conversation",),  # OpenAI Responses: an id or {"id": …}
-    ("conversation_id",),
-    ("metadata", "conversation_id"),
-    ("thread_id",),
-    ("metadata", "thread_id"),
-    ("chat_id",),
-    ("prompt_cache_key",),  # Codex, Pi, Kimi, OpenHands
-)
-PREVIOUS_RESPONSE: Final = "previous_response_id"
-# The wires that have that field: the responses of others need not be remembered.
-CHAINED: Final = frozenset({"openai-responses", "lmstudio-chat"})
-USER_FIELDS: Final = (
-    ("metadata", "user_id"),  # Anthropic; Claude Code puts the session inside
-    ("user",),
-    ("safety_identifier",),
-    ("user_id",),
-)
-# A body that has none of these names no session, and need not be looked through.
-NAMING: Final = frozenset(path[0] for path in (*BODY_FIELDS, *USER_FIELDS)) | {PREVIOUS_RESPONSE}
-NO_VALUE: Final = frozenset({"", "null", "none", "undefined"})
-# PicoClaw's prompt_cache_key is the agent's, not the conversation's (pkg/agent/pipeline_llm.go, context_seahorse.go).
-AGENT_LEVEL: Final[Mapping[tuple[str, tuple[str, ...]], re.Pattern[str]]] = {
-    ("picoclaw", ("prompt_cache_key",)): re.compile(r"main|seahorse|.*:btw")
-}
-_CLAUDE_CODE_USER: Final = re.compile(r"user_.*_session_([0-9a-f-]{36})")
 
 # Of a long text only its ends are hashed, so that a large body costs no more than a small one.
 HASHED_HEAD: Final = 2048
@@ -126,7 +74,7 @@ class Sessions:
         ``headers``: request headers, names in lower case. ``body``: the parsed JSON object, ``None`` where there is
         none. ``now``: epoch seconds. Never raises on input.
         """
-        if value := _in_headers(headers):
+        if value := in_headers(headers):
             return reference(self._key, "session", value), "header"
         if body is not None:
             if session := self._in_body(runtime, body):
@@ -157,13 +105,13 @@ class Sessions:
     def _in_body(self, runtime: str, body: Mapping[str, Any]) -> str | None:
         if NAMING.isdisjoint(body):
             return None
-        if value := _named(runtime, body, BODY_FIELDS):
+        if value := in_fields(runtime, body, BODY_FIELDS):
             return reference(self._key, "session", value)
-        if value := _text(body.get(PREVIOUS_RESPONSE)):
+        if value := identifying(body.get(PREVIOUS_RESPONSE)):
             response = reference(self._key, "response", value)
             # An answer from before the last start: its id names the chain from here on.
             return self._answers.get(_short(response)) or reference(self._key, "session", value)
-        if value := _named(runtime, body, USER_FIELDS):
+        if value := in_fields(runtime, body, USER_FIELDS):
             return reference(self._key, "session", value)
         return None
 
@@ -264,50 +212,3 @@ def _plain_hash(begun: hashlib.blake2b, system: str, text: str) -> bytes:
 def _short(response: str) -> bytes:
     """The first 16 characters of a reference, 80 bits of it, as a key."""
     return response.encode()[:16].ljust(16)
-
-
-def _in_headers(headers: Mapping[str, str]) -> str | None:
-    if NAMING_HEADERS.isdisjoint(map(str.lower, headers)):
-        return None
-    for name in HEADERS:
-        if name in headers and (value := _text(headers[name])):
-            return value
-    return None
-
-
-def _named(runtime: str, body: Mapping[str, Any], fields: tuple[tuple[str, ...], ...]) -> str | None:
-    for path in fields:
-        value: Any = body
-        for key in path:
-            value = value.get(key) if isinstance(value, dict) else None
-        if value is None or not (text := _text(value)):
-            continue
-        agent_level = AGENT_LEVEL.get((runtime, path))
-        if agent_level is None or not agent_level.fullmatch(text):
-            return _claude_code_session(text) if path == ("metadata", "user_id") else text
-    return None
-
-
-def _text(value: Any) -> str | None:
-    """The identifying text of a field: a string, a number, or the ``id`` of an object."""
-    if isinstance(value, dict):
-        value = value.get("id")
-    if isinstance(value, int) and not isinstance(value, bool):
-        value = str(value)
-    if not isinstance(value, str):
-        return None
-    text = value.strip()
-    return None if text.lower() in NO_VALUE else text
-
-
-def _claude_code_session(user_id: str) -> str:
-    """The session in Claude Code's ``metadata.user_id`` (JSON, or joined by ``_session_``), else the whole value."""
-    if found := _CLAUDE_CODE_USER.fullmatch(user_id):
-        return found[1]
-    if user_id.startswith("{"):
-        try:
-            inner = orjson.loads(user_id)
-        except orjson.JSONDecodeError:
-            return user_id
-        return _text(inner.get("session_id")) or user_id  # a text that begins with { and parses is an object
-    return user_id

@@ -10,17 +10,15 @@ Whatever fails in here is counted, said once without content, and leaves a line 
 from __future__ import annotations
 
 import time
-from collections import OrderedDict
 from collections.abc import Mapping
 from typing import TYPE_CHECKING, Any, Final
 
+from shim.declared import CHAINED
 from shim.identity import reference
 from shim.inflight import NO_SLOT
 from shim.line import VERSION, model_or_none, tier_or_none
-from shim.metering import Metering
+from shim.meter import Meter, Record
 from shim.routes import Place
-from shim.session import CHAINED, Sessions
-from shim.session_store import SessionStore
 from shim.wires import Exchange, Reader, Reading
 from shim.wires.table import open_reader, outcome_of
 from shim.wires.whole import read_whole
@@ -32,62 +30,10 @@ if TYPE_CHECKING:
 BATCH: Final = 16384
 # gzip and zstd, which some servers send without saying so.
 COMPRESSED: Final = (b"\x1f\x8b", b"\x28\xb5\x2f\xfd")
-BACKGROUND_KEPT: Final = 1024
 NOTHING: Final = Reading()
 # Wires whose calls stream unless told not to: https://github.com/ollama/ollama/blob/main/docs/api.md
 STREAM_BY_DEFAULT: Final = frozenset({"ollama"})
 STREAM_PATHS: Final = (":streamGenerateContent", ":streamRawPredict", "-stream", "converse-stream")
-
-
-# The JSON object of a line, in the order and with the values of ``shim.line.as_object``; the sink gives the id.
-Record = dict[str, Any]
-
-
-class Meter:
-    """What the taps of one process share. ``key``: the VM's key, ``sessions``: the sessions seen so far."""
-
-    def __init__(self, metering: Metering, key: bytes, *, fingerprint: bool, store: SessionStore | None = None) -> None:
-        self.metering = metering
-        self.key = key
-        self.sessions = Sessions(key, fingerprint, store=store)
-        self.background: OrderedDict[str, tuple[Record, int]] = OrderedDict()
-        self._said: set[str] = set()
-
-    def fault(self, where: str, error: Exception) -> None:
-        """Count a fault of ours; say each kind once, without what was being read."""
-        self.metering.counters.metering_errors.add(where)
-        if where not in self._said:
-            self._said.add(where)
-            self.metering.log.error("metering_failed", where=where, error=type(error).__name__)
-
-    def write(self, record: Record, slot: int) -> None:
-        """Append a line and count its call."""
-        sink = self.metering.sink
-        if sink is not None:
-            sink.append_object(record, slot)
-            self.metering.counters.calls.add(record["runtime"], record["upstream"], record["outcome"])
-
-    def keep_background(self, response: str, record: Record, slot: int) -> None:
-        """A response that is made in the background: its line waits for the poll that brings usage."""
-        self.background[response] = (record, slot)
-        if len(self.background) > BACKGROUND_KEPT:
-            self._write_background()
-
-    def close(self) -> None:
-        """Write the lines of background responses that nobody polled to their end."""
-        while self.background:
-            self._write_background()
-
-    def _write_background(self) -> None:
-        """Write the line kept longest, unless another worker was asked for that response and wrote it.
-
-        A later read of it may still bring its usage, so it does not count as written.
-        """
-        response, (record, slot) = self.background.popitem(last=False)
-        if self.sessions.was_written(response):
-            self.metering.inflight.end(slot)
-        else:
-            self.write(record, slot)
 
 
 class Tap:

@@ -10,9 +10,10 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from shim.conversation import SHAPES, is_summary
+from shim.declared import BODY_FIELDS, HEADERS
 from shim.identity import reference
 from shim.recent import Recent
-from shim.session import BODY_FIELDS, GAP_SECONDS, HEADERS, Sessions
+from shim.session import GAP_SECONDS, Sessions
 
 KEY = b"k" * 32
 NOW = 1_800_000_000.0
