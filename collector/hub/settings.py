@@ -68,7 +68,7 @@ class HubSettings:
             port=_whole(own, "VM_USAGE_HUB_PORT", 8901, least=0, most=65535),
             cert=cert,
             key=key,
-            clickhouse=own.get("VM_USAGE_CLICKHOUSE"),
+            clickhouse=_checked_dsn(own.get("VM_USAGE_CLICKHOUSE")),
             password_file=_path(own, "VM_USAGE_CLICKHOUSE_PASSWORD_FILE"),
             cluster=own.get("VM_USAGE_CLICKHOUSE_CLUSTER"),
         )
@@ -86,6 +86,20 @@ def checked_url(url: str, name: str) -> str:
     if parts.scheme == "http" and not _is_loopback(host):
         raise ConfigError(f"{name} {url!r} would send the token in clear: use https://, http:// is for loopback.")
     return url
+
+
+def _checked_dsn(dsn: str | None) -> str | None:
+    """A ClickHouse DSN. Raises ``ConfigError`` for one that would send records and password in clear."""
+    if dsn is None:
+        return None
+    try:
+        parts = urlsplit(dsn)
+        safe = parts.scheme in ("chdb", "https") or (parts.scheme == "http" and _is_loopback(parts.hostname or ""))
+    except ValueError:
+        safe = False
+    if not safe:
+        raise ConfigError("VM_USAGE_CLICKHOUSE must be chdb:///PATH or https://USER@HOST:8443/DATABASE: mend it.")
+    return dsn
 
 
 def _is_loopback(host: str) -> bool:

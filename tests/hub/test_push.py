@@ -55,6 +55,12 @@ def test_tls_on_the_hub_needs_both_files():
         HubSettings.from_env({"VM_USAGE_HUB_CERT": "/x"})
 
 
+@pytest.mark.parametrize("dsn", ["http://ch.example:8123/db", "clickhouse://h", "/path", "http://[::1"])
+def test_a_clickhouse_that_would_be_asked_in_clear_is_refused(dsn):
+    with pytest.raises(ConfigError, match="VM_USAGE_CLICKHOUSE"):
+        HubSettings.from_env({"VM_USAGE_CLICKHOUSE": dsn})
+
+
 def test_certificates_are_verified_and_an_own_authority_is_allowed(tmp_path):
     with client(PushSettings("https://hub.example", tmp_path, None, 1)) as http:
         assert http._transport._pool._ssl_context.verify_mode == ssl.CERT_REQUIRED
