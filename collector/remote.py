@@ -1,11 +1,11 @@
 """The query layer of a hub (or of another VM's collector) over its HTTP API: the same rows, as objects again.
 
-Only what `report` and `status` ask. Windows are those of the other side, its time zone and its today.
+Only what `report`, `status` and `export` ask. Windows are those of the other side, its time zone and its today.
 """
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from dataclasses import fields
 from typing import Any, Final, TypeVar
 
@@ -13,6 +13,8 @@ import httpx
 import orjson
 
 from collector import windows
+from collector.entries import entry_of
+from collector.ledger import Entry
 from collector.query import ALL_RECORDS
 from collector.rows import (
     DayRow,
@@ -107,6 +109,21 @@ class RemoteQuery:
         """See ``Query.sources``."""
         return self._rows("sources", SourceRow)
 
+    def scan(self, where: Filter, calendar: windows.Calendar) -> Iterator[Entry]:
+        """Every counted record of a filter, in no order; ``calendar`` tells its day. Holds the ids it has given."""
+        seen: set[str] = set()
+        cursor: str | None = "0"
+        while cursor is not None:
+            body = self._ask("records", ALL_RECORDS, {"cursor": cursor, "limit": PAGE})
+            cursor = body["next_cursor"]
+            for values in body["rows"]:
+                if values["id"] in seen:  # it changed while we read; the state given first was already the later one
+                    continue
+                seen.add(values["id"])
+                entry = entry_of(values)
+                if _is_asked(entry, where, calendar):
+                    yield entry
+
     def _rows(self, name: str, kind: type[Row], where: Filter = ALL_RECORDS) -> list[Row]:
         return [_row(kind, row) for row in self._ask(name, where)["rows"]]
 
@@ -132,6 +149,18 @@ class RemoteQuery:
             told = body.get("error", {}).get("message", "no reason given")
             raise RemoteError(f"{self._http.base_url} answers {answer.status_code}: {told}")
         return body
+
+
+def _is_asked(entry: Entry, where: Filter, calendar: windows.Calendar) -> bool:
+    """Whether a record counts and a filter selects it."""
+    span = where.window
+    day = None if entry.ts_ms is None else calendar.day(entry.ts_ms / 1000)
+    first, last = span.first, span.last
+    if entry.withdrawn is not None or (day is None and (first is not None or last is not None)):
+        return False
+    if day is not None and ((first is not None and day < first) or (last is not None and day > last)):
+        return False
+    return all(getattr(where, name) in (None, getattr(entry, name)) for name in ("runtime", "model", "vm", "source"))
 
 
 def _row(kind: type[Row], values: dict[str, Any]) -> Row:

@@ -7,7 +7,8 @@ from dataclasses import dataclass
 from typing import Any, Final
 
 from collector import honesty
-from collector.api.parameters import ParameterError, filter_of, page_of
+from collector.api.parameters import MAX_LIMIT, ParameterError, filter_of, page_of
+from collector.entries import flat
 from collector.query import Query
 from collector.rows import (
     DayRow,
@@ -74,6 +75,17 @@ def _summary(query: Query, values: Values) -> Body:
     return _rows(query.summary(where=filter_of(values, query.window)))
 
 
+def _records(query: Query, values: Values) -> Body:
+    """A part of the journal: records whole, each again where it changed later; for exports from elsewhere."""
+    try:
+        cursor = int(values.get("cursor", "0"))
+    except ValueError:
+        raise ParameterError("cursor", "cursor must be the next_cursor of the page before") from None
+    after, entries = query.ledger.changes(cursor, values.get("limit", MAX_LIMIT))
+    rows = [flat(entry) for entry in entries]
+    return {"rows": rows, "next_cursor": str(after) if after != cursor else None}
+
+
 def _states(query: Query, values: Values) -> Body:
     """The texts behind every status, source, basis and caveat: the page shows them as they are."""
     return {
@@ -102,6 +114,7 @@ ENDPOINTS: Final[Mapping[str, Endpoint]] = {
         Endpoint(
             "sessions", "Sessions, a page at a time.", (*WINDOWED, "limit", "cursor", "sort"), SessionRow, _sessions
         ),
+        Endpoint("records", "Records whole, in the order of the journal.", ("limit", "cursor"), None, _records),
         Endpoint("session", "One session with its records.", ("session_id", "vm", "runtime"), SessionRow, _session),
         Endpoint("summary", "Sums of every named window.", ("runtime", "model", "vm"), SummaryRow, _summary),
         Endpoint(

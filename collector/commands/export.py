@@ -7,8 +7,6 @@ import os
 import sys
 import time
 from collections.abc import Iterable
-from contextlib import closing
-from dataclasses import replace
 from pathlib import Path
 from typing import IO, Any, Final
 
@@ -16,12 +14,14 @@ import click
 import orjson
 
 from collector.commands.chosen import chooses, filter_of
-from collector.commands.opening import open_query
+from collector.commands.report import closing_query
 from collector.export import csv, focus, otlp, otlp_send, parquet
+from collector.export.records import DayOf
 from collector.ledger import Entry
 from collector.query import Query
 from collector.rows import Filter
 from collector.settings import Settings
+from collector.windows import Calendar
 
 FORMATS: Final = ("csv", "parquet", "focus", "otlp")
 
@@ -31,6 +31,7 @@ FORMATS: Final = ("csv", "parquet", "focus", "otlp")
 @click.option("--output", "-o", type=click.Path(path_type=Path), help="File to write; standard output unless given.")
 @chooses
 @click.option("--db", type=click.Path(path_type=Path), help="The ledger file.")
+@click.option("--hub", metavar="URL", help="Records of the hub there instead of this VM's; not for otlp.")
 @click.option("--endpoint", metavar="URL", help="otlp: where to send; else OTEL_EXPORTER_OTLP_ENDPOINT.")
 @click.option("--header", "given", multiple=True, metavar="NAME=VALUE", help="otlp: a header to send along.")
 @click.option("--semconv", type=click.Choice(tuple(otlp.NAMES)), default="latest", help="otlp: which set of names.")
@@ -44,6 +45,7 @@ def command(
     form: str,
     output: Path | None,
     db: Path | None,
+    hub: str | None,
     endpoint: str | None,
     given: tuple[str, ...],
     semconv: str,
@@ -61,27 +63,30 @@ def command(
     usage-collector export --format otlp --endpoint http://127.0.0.1:4318
     usage-collector export --format otlp -o metrics.json
     """
-    query = open_query(replace(settings, db=db) if db else settings)
-    with closing(query.ledger):
+    if hub is not None and form == "otlp":
+        raise click.UsageError("otlp takes sums from a ledger: run it where the ledger is, or choose another format")
+    with closing_query(settings, db, hub) as query:
         where = filter_of(query, options)
         if form == "otlp":
             _otlp(query, where, output, semconv, encoding, endpoint, _headers(given))
+        elif hub is None:
+            _records(query.ledger.scan(where), query.calendar.today, form, output)
         else:
-            _records(query, where, form, output)
+            calendar = Calendar(settings.zone)
+            _records(query.scan(where, calendar), calendar.today, form, output)
 
 
-def _records(query: Query, where: Filter, form: str, output: Path | None) -> None:
+def _records(entries: Iterable[Entry], day_of: DayOf, form: str, output: Path | None) -> None:
     if form == "parquet" and output is None and sys.stdout.isatty():
         raise click.UsageError("Parquet is no text: give --output FILE")
-    entries = query.ledger.scan(where)
     if output is None:
-        _write(query, entries, form, sys.stdout.buffer)
+        _write(day_of, entries, form, sys.stdout.buffer)
         return
     # written beside and renamed, so that a file of that name is always a whole export
     partial = output.with_name(f".{output.name}.partial")
     try:
         with partial.open("wb") as file:
-            count = _write(query, entries, form, file)
+            count = _write(day_of, entries, form, file)
         partial.replace(output)
     except OSError as error:
         raise click.ClickException(f"{output} cannot be written ({error.strerror}).") from error
@@ -90,15 +95,15 @@ def _records(query: Query, where: Filter, form: str, output: Path | None) -> Non
     click.echo(f"{count} rows written to {output}", err=True)
 
 
-def _write(query: Query, entries: Iterable[Entry], form: str, out: IO[bytes]) -> int:
+def _write(day_of: DayOf, entries: Iterable[Entry], form: str, out: IO[bytes]) -> int:
     if form == "parquet":
         try:
-            return parquet.write(entries, query.calendar.today, out)
+            return parquet.write(entries, day_of, out)
         except ImportError:
             raise click.ClickException("Parquet needs pyarrow: pip install 'vm-usage[parquet]'.") from None
     text = io.TextIOWrapper(out, encoding="utf-8", newline="", write_through=False)
     try:
-        return focus.write(entries, text) if form == "focus" else csv.write(entries, query.calendar.today, text)
+        return focus.write(entries, text) if form == "focus" else csv.write(entries, day_of, text)
     finally:
         text.flush()
         text.detach()

@@ -23,6 +23,10 @@ def test_an_operator_brings_a_vm_to_a_hub_and_asks_the_hub(tmp_path):
             asked = json.loads(vm.run("report", "--by", by, "--hub", hub.url, "--format", "json").stdout)["rows"]
             assert sum(row["calls"] for row in asked) == 50
         assert "50" in vm.run("report", "--hub", hub.url, "--window", "all").stdout
+        exported = vm.run("export", "--format", "csv", "--hub", hub.url).stdout.splitlines()
+        own = vm.run("export", "--format", "csv", "--vm", "web-1").stdout.splitlines()
+        assert sorted(exported) == sorted(own)
+        assert len(exported) == 51
         assert "sources: 1 read" in vm.run("status", "--hub", hub.url).stdout
         doctor = json.loads(vm.run("doctor", "--json", check=False).stdout)["rows"]
         told = {row["level"]: row["text"] for row in doctor if row["check"] == "hub"}
