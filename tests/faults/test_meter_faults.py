@@ -17,7 +17,7 @@ from tests.faults.watch import events, eventually, metric, post, status
 
 # A part of the meter that is made to raise: module, class, method.
 PARTS = (
-    ("shim.sink", "Sink", "append"),
+    ("shim.sink", "Sink", "append_object"),
     ("shim.inflight", "Inflight", "begin"),
     ("shim.wires.openai_chat", "OpenAIChat", "feed"),
     ("shim.wires.openai_chat", "OpenAIChat", "finish"),
