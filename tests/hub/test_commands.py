@@ -4,11 +4,14 @@ import gzip
 import json
 import ssl
 import subprocess
+import sys
+import time
 
 import httpx
 import pytest
 
-from tests.hub.programs import hubs, machine, usage_lines
+from tests.e2e.programs import free_port
+from tests.hub.programs import COLLECTOR, hubs, machine, usage_lines
 
 
 def test_an_operator_brings_a_vm_to_a_hub_and_asks_the_hub(tmp_path):
@@ -103,3 +106,40 @@ def test_the_schema_is_printed(tmp_path):
     vm = machine(tmp_path, "vm", "")
     assert "ReplacingMergeTree(version)" in vm.run("hub", "schema").stdout
     assert "ON CLUSTER `eu`" in vm.run("hub", "schema", "--cluster", "eu").stdout
+
+
+def test_a_hub_over_sqlite_needs_no_clickhouse(tmp_path):
+    vm = machine(tmp_path, "vm", "")
+    program = """import sys; sys.modules["clickhouse_connect"] = sys.modules["chdb"] = None
+from collector.__main__ import main; sys.argv[1:] = ["hub", "token", "create", "vm-1"]; main()"""
+    command = [sys.executable, "-c", program]
+    assert subprocess.run(command, env=vm.environ, capture_output=True, text=True).stdout.startswith("vmu_")
+    vm.environ["VM_USAGE_CLICKHOUSE"] = "https://vm@127.0.0.1:1/db"
+    done = subprocess.run(command, env=vm.environ, capture_output=True, text=True)
+    assert (done.returncode, "pip install 'vm-usage[fleet]'" in done.stderr) == (1, True), done.stderr
+
+
+def test_a_running_collector_pushes_and_catches_up_when_its_hub_comes_back(tmp_path):
+    with hubs(tmp_path / "hub") as (hub,):
+        port = str(free_port())
+        vm = machine(tmp_path, "vm", hub.url, hub.token("vm"), VM_USAGE_INTERVAL="0.1", VM_USAGE_API_PORT=port)
+        lines = usage_lines("vm", 40)
+        vm.write(lines[:10])
+        running = subprocess.Popen([COLLECTOR, "run"], env=vm.environ, stderr=subprocess.DEVNULL)
+        try:
+            wait_for_calls(hub, 10)
+            hub.kill()
+            vm.write(lines[10:])
+            hub.start()
+            wait_for_calls(hub, 40)
+        finally:
+            running.terminate()
+            assert running.wait(timeout=20) == 0
+
+
+def wait_for_calls(hub, count):
+    for _ in range(400):
+        if sum(row["calls"] for row in hub.ask("vms")) == count:
+            return
+        time.sleep(0.05)
+    raise AssertionError(hub.ask("vms"))
