@@ -3,12 +3,19 @@
 from __future__ import annotations
 
 import json
+from pathlib import Path
 
 import pytest
 
+from tests.deploy.tools import needs, said
 from tests.vm.machine import Machine
 
 UNITS = ("usage-shim.service", "usage-collector.service", "usage-hub.service")
+
+
+@needs("lintian")
+def test_lintian_has_nothing_to_say(package: Path) -> None:
+    said("lintian", "--allow-root", "--fail-on", "error,warning", package)
 
 
 def test_the_socket_listens_and_nothing_else_of_ours_is_on(installed: Machine) -> None:
