@@ -60,6 +60,20 @@ def test_the_key_is_handed_to_the_readers_group_where_there_is_one(
     assert mode(tmp_path / identity.KEY_FILE) == 0o640
 
 
+def test_the_key_is_shared_as_its_folder_is_where_groups_cannot_be_seen(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    # As in a user namespace: the folder's group is shown as nobody's and may not be given to a file.
+    monkeypatch.setattr(identity, "NOBODY", tmp_path.stat().st_gid)
+    monkeypatch.setattr(identity, "_readers_group", lambda: 4_000_000)
+    monkeypatch.setattr(identity, "_hand_over", lambda path, group: False)
+    load_key(tmp_path)
+    assert mode(tmp_path / identity.KEY_FILE) == 0o600
+    tmp_path.chmod(0o3770)
+    load_key(tmp_path)
+    assert mode(tmp_path / identity.KEY_FILE) == 0o640
+
+
 def test_whom_an_access_list_names_is_not_shut_out(tmp_path: Path) -> None:
     own, user, group, mask, other = 0x01, 0x02, 0x04, 0x10, 0x20  # tags of acl(5) entries
     entries = [(own, 7, -1), (user, 5, 65534), (group, 5, -1), (mask, 5, -1), (other, 0, -1)]
