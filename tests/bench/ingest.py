@@ -1,7 +1,7 @@
 """Ingest and query speed: ``python -m tests.bench.ingest [--lines 1000000] [--rounds 3] [--calls 10000000]``.
 
 Ingest: a log of our own lines through the whole path (tail, validate, dedupe, price, roll up, commit), and beside it,
-in alternating rounds, what bare SQLite does with the same rows: orjson, one INSERT per line, a unique key on (boot, seq).
+in alternating rounds, what bare SQLite does with the same rows: orjson, one INSERT a line, a unique key on (boot, seq).
 The ratio is what counts; absolute figures belong to the machine. Queries: a ledger of ``--calls`` calls, each report
 asked five times, the median shown.
 """
