@@ -25,9 +25,10 @@ TEMPORARY: Final = (
     "CREATE TEMP TABLE stale (session INTEGER PRIMARY KEY)",
     f"CREATE TEMP TABLE delta (session, day, shape, kind, first, last, {_NAMES})",
 )
+# The plus keeps SQLite from making an index of all records by ``withdrawn`` each time a few of them are summed.
 DELTA_OF_ALL: Final = f"""INSERT INTO delta
     SELECT session, day, shape, kind, min(ts), max(ifnull(ended, ts)), {_MEASURES} FROM record
-    WHERE withdrawn = 0 GROUP BY session, day, shape, kind"""
+    WHERE +withdrawn = 0 GROUP BY session, day, shape, kind"""
 DELTA_OF_TOUCHED: Final = DELTA_OF_ALL.replace(
     "FROM record", "FROM touched CROSS JOIN record ON record.id BETWEEN touched.first AND touched.last"
 )
