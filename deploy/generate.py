@@ -13,6 +13,7 @@ from pathlib import Path
 from collector.honesty import BASES, CAVEATS, STATES
 from collector.metrics import FAMILIES
 from collector.runtimes.table import FACTS
+from shim.counters import DURATION
 from shim.counters import FAMILIES as SHIM_FAMILIES
 from shim.metrics import GAUGES
 from shim.names import SETTINGS, Setting
@@ -72,7 +73,8 @@ def runtimes() -> str:
 
 def shim_metrics() -> str:
     families = [(f"{f.metric}_total", ", ".join(f.labels), f.help) for f in SHIM_FAMILIES]
-    return metrics([*families, *((shown, "", about) for _, shown, about in GAUGES)])
+    histogram = (DURATION.metric, "le", f"{DURATION.help} A histogram.")
+    return metrics([*families, histogram, *((shown, "", about) for _, shown, about in GAUGES)])
 
 
 def collector_metrics() -> str:

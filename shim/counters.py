@@ -6,6 +6,7 @@ counts the rest under ``other``, so a client cannot grow the memory of the shim 
 
 from __future__ import annotations
 
+from bisect import bisect_left
 from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Final
@@ -41,6 +42,14 @@ FAMILIES: Final = (
     Family("reloads", "usage_shim_reloads", ("what", "result"), "Reloads of the allowlist and the tunnel secret."),
 )  # fmt: skip
 
+# How long metered calls took, as a histogram: upper bounds in seconds, and the tallies of calls per bound and of
+# milliseconds in all that it is made of.
+DURATION_BOUNDS: Final = (0.1, 0.25, 0.5, 1.0, 2.5, 5.0, 10.0, 30.0, 60.0, 120.0, 300.0)
+DURATION: Final = Family("durations", "usage_call_duration_seconds", ("bound",), "How long metered calls took.")
+DURATION_SUM: Final = Family("duration_ms", "usage_call_duration_seconds_sum", (), "Milliseconds of all of them.")
+KEPT: Final = (*FAMILIES, DURATION, DURATION_SUM)
+_BOUND_NAMES: Final = (*map(str, DURATION_BOUNDS), "+Inf")
+
 
 class Tally(dict[tuple[str, ...], int]):
     """Counts of one family by label values."""
@@ -67,9 +76,9 @@ class Tally(dict[tuple[str, ...], int]):
 
 
 class Counters:
-    """Every counter of one process, one ``Tally`` per family."""
+    """Every counter of one process, one ``Tally`` per family of ``KEPT``."""
 
-    __slots__ = tuple(family.name for family in FAMILIES)
+    __slots__ = tuple(family.name for family in KEPT)
 
     calls: Tally
     forwarded: Tally
@@ -85,16 +94,30 @@ class Counters:
     recovered: Tally
     untracked: Tally
     reloads: Tally
+    durations: Tally
+    duration_ms: Tally
 
     def __init__(self) -> None:
-        for family in FAMILIES:
+        for family in KEPT:
             setattr(self, family.name, Tally())
+
+    def took(self, milliseconds: int) -> None:
+        """Count how long one call took."""
+        self.durations.add(_BOUND_NAMES[bisect_left(DURATION_BOUNDS, milliseconds / 1000)])
+        self.duration_ms.plus(milliseconds)
+
+    def duration_buckets(self) -> list[tuple[str, float]]:
+        """Calls that took at most each bound, as a Prometheus histogram has them."""
+        found, so_far = [], 0
+        for name in _BOUND_NAMES:
+            so_far += self.durations.get((name,), 0)
+            found.append((name, float(so_far)))
+        return found
 
     def snapshot(self) -> dict[str, list[list[object]]]:
         """Family name to ``[label values..., count]`` rows, as JSON holds them."""
         return {
-            family.name: [[*labels, count] for labels, count in getattr(self, family.name).items()]
-            for family in FAMILIES
+            family.name: [[*labels, count] for labels, count in getattr(self, family.name).items()] for family in KEPT
         }
 
     def absorb(self, snapshot: Mapping[str, list[list[object]]]) -> None:

@@ -37,6 +37,7 @@ class Meter:
         if sink is not None:
             sink.append_object(record, slot)
             self.metering.counters.calls.add(record["runtime"], record["upstream"], record["outcome"])
+            self.metering.counters.took(record["duration_ms"])
 
     def keep_background(self, response: str, record: Record, slot: int) -> None:
         """A response that is made in the background: its line waits for the poll that brings usage."""

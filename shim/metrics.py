@@ -10,7 +10,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any, Final
 
 from shim import __version__
-from shim.counters import FAMILIES
+from shim.counters import DURATION, FAMILIES
 from shim.metering import Metering
 
 if TYPE_CHECKING:
@@ -68,7 +68,12 @@ class _Scrape:
         return ()
 
     def collect(self) -> Iterable[Metric]:
-        from prometheus_client.metrics_core import CounterMetricFamily, GaugeMetricFamily, InfoMetricFamily
+        from prometheus_client.metrics_core import (
+            CounterMetricFamily,
+            GaugeMetricFamily,
+            HistogramMetricFamily,
+            InfoMetricFamily,
+        )
 
         counters, gauges = self._metering.census()
         for family in FAMILIES:
@@ -77,6 +82,9 @@ class _Scrape:
             for labels, count in tally.items() or ([((), 0)] if not family.labels else []):
                 metric.add_metric(labels, count)
             yield metric
+        seconds = counters.duration_ms.total / 1000
+        buckets = counters.duration_buckets()
+        yield HistogramMetricFamily(DURATION.metric, DURATION.help, buckets=buckets, sum_value=seconds)
         for name, shown, about in GAUGES:
             yield GaugeMetricFamily(shown, about, value=gauges[name])
         info = {"version": __version__, "boot": self._metering.boot.name}

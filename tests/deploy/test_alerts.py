@@ -11,6 +11,7 @@ import yaml
 
 from collector.metrics import FAMILIES
 from shim import eligibility
+from shim.counters import DURATION
 from shim.counters import FAMILIES as SHIM_FAMILIES
 from shim.metrics import GAUGES
 from tests.deploy.tools import DEPLOY, ROOT, needs, said
@@ -20,6 +21,7 @@ METRIC = re.compile(r"\busage_[a-z0-9_]+")
 KNOWN = (
     {f"{family.metric}_total" for family in SHIM_FAMILIES}
     | {shown for _, shown, _ in GAUGES}
+    | {f"{DURATION.metric}_{part}" for part in ("bucket", "count", "sum")}
     | {family.name + "_total" * family.counter for family in FAMILIES}
     | {"usage_shim_info", "usage_shim_start_time_seconds", "usage_shim_resident_memory_bytes"}
 )

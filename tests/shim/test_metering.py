@@ -13,7 +13,7 @@ from pathlib import Path
 
 import pytest
 
-from shim.counters import FAMILIES, OTHER, SERIES_LIMIT, Counters, Tally
+from shim.counters import KEPT, OTHER, SERIES_LIMIT, Counters, Tally
 from shim.log import event_log
 from shim.metering import Metering, upkeep
 from shim.metrics import exposition, status
@@ -44,8 +44,19 @@ class TestTally:
         assert tally.total == SERIES_LIMIT + 10
 
     def test_every_family_has_a_counter_and_a_metric_of_its_own(self):
-        assert len({family.metric for family in FAMILIES}) == len(FAMILIES)
-        assert set(Counters.__slots__) == {family.name for family in FAMILIES}
+        assert len({family.metric for family in KEPT}) == len(KEPT)
+        assert set(Counters.__slots__) == {family.name for family in KEPT}
+
+    def test_how_long_calls_took_is_a_histogram(self, metering: Metering):
+        for milliseconds in (100, 101, 2_000, 400_000):
+            metering.counters.took(milliseconds)
+        shown = samples(metering)
+        at = {
+            bound: shown[f'usage_call_duration_seconds_bucket{{le="{bound}"}}']
+            for bound in ("0.1", "0.25", "2.5", "+Inf")
+        }
+        assert at == {"0.1": 1, "0.25": 2, "2.5": 3, "+Inf": 4}
+        assert (shown["usage_call_duration_seconds_count"], shown["usage_call_duration_seconds_sum"]) == (4, 402.201)
 
 
 class TestStatus:
