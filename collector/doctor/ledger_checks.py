@@ -36,7 +36,7 @@ def stores(ward: Ward) -> Iterator[Finding]:
     if by:
         yield Finding("stores", OK, "read: " + ", ".join(f"{name} {count}" for name, count in sorted(by.items())))
     else:
-        yield Finding("stores", NOTE, "no session store was found in the homes that are read", "echo $VM_USAGE_HOMES")
+        yield Finding("stores", NOTE, "no session store was found in the homes that are read", "usage-collector stores")
     broken = [source for source in sources if not source.ok]
     for source in broken[:SHOWN]:
         yield Finding("stores", WRONG, f"{source.path}: {source.error}", f"ls -l {source.path}")
