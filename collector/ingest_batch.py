@@ -7,7 +7,8 @@ has tokens is evidence and is not added.
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import replace
+
+import msgspec
 
 from collector.ingest_sessions import SessionLists, epoch_ms, record_key
 from collector.ledger.interning import Shape
@@ -175,4 +176,4 @@ def sane(record: Record) -> Record:
     if all(count is None or 0 <= count <= MAX_PLAUSIBLE for count in counts):
         return record
     tokens = Tokens(*(count if count is None or 0 <= count <= MAX_PLAUSIBLE else None for count in counts))
-    return replace(record, tokens=tokens)
+    return msgspec.structs.replace(record, tokens=tokens)

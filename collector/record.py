@@ -9,6 +9,8 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import Final
 
+import msgspec
+
 from shim.line import Tokens
 
 PICO: Final = 10**12
@@ -19,9 +21,8 @@ MODEL_SOURCES: Final = ("log", "config", "stream", "none")
 BASES: Final = ("billed", "runtime_price", "list_price")
 
 
-@dataclass(frozen=True, slots=True)
-class Record:
-    """One call, turn or session as its source tells it, before pricing.
+class Record(msgspec.Struct, frozen=True, gc=False):
+    """One call, turn or session as its source tells it, before pricing. A struct: stores give them by the million.
 
     ``key``: the identity of the call within its runtime, **the same in every copy** (fork, resume, second home, second
     VM); of two records with one key and different sessions the one with the smaller ``owner`` stays (the session that

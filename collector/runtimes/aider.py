@@ -18,12 +18,13 @@ import os
 import re
 from collections import Counter
 from collections.abc import Iterator, Mapping
-from dataclasses import replace
 from datetime import datetime
 from decimal import Decimal
 from hashlib import blake2b
 from pathlib import Path
 from typing import Any, Final
+
+import msgspec
 
 from collector.jsonl import LineFile, lines, lines_with, parse
 from collector.record import Record, Session
@@ -315,7 +316,7 @@ def _with_cache(record: Record, hit: int | None, write: int | None) -> Record:
     sent = record.tokens.input_tokens
     if hit is None or sent is None or (rest := fresh(sent, hit, write)) is None:
         return record
-    return replace(record, tokens=Tokens(rest, hit, write, None, record.tokens.output_tokens, None))
+    return msgspec.structs.replace(record, tokens=Tokens(rest, hit, write, None, record.tokens.output_tokens, None))
 
 
 READER: Final = Aider()

@@ -19,19 +19,18 @@ from collections.abc import Iterator, Mapping
 from pathlib import Path
 from typing import Any, Final
 
-import orjson
-
 from collector.jsonl import LineFile, first_lines, lines_with, parse
 from collector.record import Record, Session
 from collector.runtimes import Batch, Facts, Source, SourceError, claude_cost, claude_lines, claude_totals, places
-from collector.runtimes.claude_lines import LINE_FIELDS, Call, Line
+from collector.runtimes.claude_lines import Call, Line
 from collector.runtimes.lineage import Lineage
 from collector.runtimes.values import iso, latest, mapping, reference
 from collector.runtimes.values import model as model_name
 
 RUNTIME: Final = "claude_code"
 AGENT: Final = "agent-"
-USAGE: Final = b'"usage":'
+# A line without it tells of no usage. Longer than "usage":, so it is found sooner.
+OUTPUT: Final = b'"output_tokens"'
 CALLS_PER_BATCH: Final = 20_000
 
 
@@ -137,22 +136,17 @@ class _Reading:
 
     def take(self, block: bytes) -> None:
         """Keep the best line of each message. This runs a million times: all that can wait is left to ``_finished``."""
-        best = self.best
-        for line in lines_with(block, USAGE):
-            try:
-                entry = orjson.loads(line)
-                if entry["type"] != "assistant":
-                    continue
-                message = entry["message"]
-                usage, identity = message["usage"], message.get("id") or entry["uuid"]
-                # At equal output the main chain's own line comes before a sidechain's replay of it.
-                grown = (usage["output_tokens"] << 1) | (entry.get("isSidechain") is not True)
-                known = best.get(identity)
-            except (KeyError, TypeError, AttributeError, orjson.JSONDecodeError):
+        best, read = self.best, claude_lines.read
+        for data in lines_with(block, OUTPUT):
+            line = read(data)
+            if line is not None and line.type != "assistant":
+                continue
+            if line is None or (message := line.message) is None or not (identity := message.id or line.uuid):
                 self.skipped["no_usage"] += 1
                 continue
-            if known is None or grown > known[0]:
-                best[identity] = (grown, usage, message.get("id"), message.get("model"), *map(entry.get, LINE_FIELDS))
+            known = best.get(identity)
+            if known is None or line.grown > known.grown:
+                best[identity] = line
 
     def _finished(self) -> dict[str, Call]:
         """The lines that were kept, checked, as calls by their keys."""

@@ -4,78 +4,166 @@ from __future__ import annotations
 
 import re
 from collections.abc import Iterator
-from dataclasses import dataclass
 from pathlib import Path
-from typing import Any, Final
+from typing import Annotated, Any, Final
+
+import msgspec
 
 from collector.jsonl import LineFile, first_lines, lines_with, parse
 from collector.runtimes.lineage import Head, Mark
-from collector.runtimes.values import count, iso, reference, usd
+from collector.runtimes.values import count, iso, mapping, reference, usd
 from collector.runtimes.values import model as model_name
-from shim.line import Tokens, tier_or_none
+from shim.line import MAX_TOKENS, Tokens, tier_or_none
 
 HEAD_BYTES: Final = 64 << 10
 FIRST_UUID: Final = re.compile(rb'[,{]\s*"uuid":\s?"([^"\\]{1,80})"')
-
-
-# What is kept of a line until it is known to be the best of its message: order, usage, message id, model, then
-# LINE_FIELDS of the entry. A plain tuple, because a million of them are made.
-Line = tuple[int, dict[str, Any], Any, Any, Any, Any, Any, Any]
-LINE_FIELDS: Final = ("timestamp", "sessionId", "forkedFrom", "costUSD")
 SYNTHETIC: Final = "<synthetic>"
-MAX_GROWN: Final = 1 << 39
+MAX_OUTPUT: Final = 1 << 38
+
+Count = Annotated[int, msgspec.Meta(ge=0, le=MAX_TOKENS)] | None
 
 
-@dataclass(slots=True)
-class Call:
+class Lifetimes(msgspec.Struct, gc=False):
+    """Cache writes by how long they last."""
+
+    ephemeral_5m_input_tokens: Count = None
+    ephemeral_1h_input_tokens: Count = None
+
+
+class Usage(msgspec.Struct, gc=False):
+    """What a message used."""
+
+    output_tokens: Count = None
+    input_tokens: Count = None
+    cache_read_input_tokens: Count = None
+    cache_creation_input_tokens: Count = None
+    cache_creation: Lifetimes | None = None
+    service_tier: str | None = None
+    speed: str | None = None
+
+
+class Message(msgspec.Struct, gc=False):
+    """An API message as one line tells it; one without usage is no assistant's."""
+
+    id: str | None = None
+    model: str | None = None
+    usage: Usage | None = None
+
+
+class Origin(msgspec.Struct, gc=False, rename="camel"):
+    """Where a copied line says that it comes from."""
+
+    session_id: str | None = None
+
+
+class Line(msgspec.Struct, gc=False, rename="camel"):
+    """The fields of a line that are looked at; msgspec passes over the others without making anything of them."""
+
+    type: str | None = None
+    message: Message | None = None
+    uuid: str | None = None
+    timestamp: str | None = None
+    session_id: str | None = None
+    is_sidechain: bool | None = None
+    forked_from: Origin | None = None
+    cost_usd: float | None = msgspec.field(default=None, name="costUSD")
+
+    @property
+    def grown(self) -> int:
+        """Orders the lines of a message, below 0 for one without usage. At equal output the main chain's comes before a
+        sidechain's replay of it."""
+        message = self.message
+        if message is None or (usage := message.usage) is None or (output := usage.output_tokens) is None:
+            return -1
+        return (output << 1 | (self.is_sidechain is not True)) if output < MAX_OUTPUT else -1
+
+
+class Call(msgspec.Struct, gc=False):
     """One API message by its best line. ``grown`` orders the lines of a message; ``pico`` is what it cost."""
 
     grown: int
     session: str
     ts: float
     model: str | None
-    usage: dict[str, Any]
+    tokens: Tokens
+    tier: str | None
     pico: int | None
     response_id: str | None
 
-    @property
-    def tokens(self) -> Tokens:
-        """The token classes of the line."""
-        return _tokens(self.usage)
 
-    @property
-    def tier(self) -> str | None:
-        """The served tier; Anthropic's fast mode counts as one."""
-        return "fast" if self.usage.get("speed") == "fast" else tier_or_none(self.usage.get("service_tier"))
+_decode: Final = msgspec.json.Decoder(Line).decode
+
+
+def read(data: bytes) -> Line | None:
+    """A line, by its types where it has them, else field by field; ``None`` for what is no JSON object."""
+    try:
+        return _decode(data)
+    except (msgspec.MsgspecError, UnicodeDecodeError, RecursionError):
+        entry = parse(data)
+    return None if entry is None else _careful(entry)
+
+
+def _careful(entry: dict[str, Any]) -> Line:
+    """A line with a value of another type than expected: that value is not known, the others are."""
+    message = mapping(entry.get("message"))
+    usage = mapping(message.get("usage"))
+    split = mapping(usage.get("cache_creation"))
+    cost = entry.get("costUSD")
+    return Line(
+        type=_text(entry.get("type")),
+        message=Message(
+            id=_text(message.get("id")),
+            model=_text(message.get("model")),
+            usage=Usage(
+                count(usage.get("output_tokens")),
+                count(usage.get("input_tokens")),
+                count(usage.get("cache_read_input_tokens")),
+                count(usage.get("cache_creation_input_tokens")),
+                Lifetimes(count(split.get("ephemeral_5m_input_tokens")), count(split.get("ephemeral_1h_input_tokens"))),
+                _text(usage.get("service_tier")),
+                _text(usage.get("speed")),
+            ),
+        ),
+        uuid=_text(entry.get("uuid")),
+        timestamp=_text(entry.get("timestamp")),
+        session_id=_text(entry.get("sessionId")),
+        is_sidechain=entry.get("isSidechain") is True,
+        forked_from=Origin(_text(mapping(entry.get("forkedFrom")).get("sessionId"))) if "forkedFrom" in entry else None,
+        cost_usd=cost if type(cost) in (int, float) else None,
+    )
+
+
+def _text(value: object) -> str | None:
+    return value if isinstance(value, str) else None
 
 
 def call(line: Line, session: str) -> Call | str:
     """The call that a line tells of, or a word why it tells of none; ``session`` wrote it unless it says otherwise."""
-    grown, usage, identity, named, stamp, writer, origin, cost = line
-    if named == SYNTHETIC:
+    grown, message = line.grown, line.message
+    if grown < 0 or message is None or (usage := message.usage) is None:
+        return "no_usage"
+    if message.model == SYNTHETIC:
         return "synthetic"
-    when = iso(stamp)
-    if when is None or not 0 <= grown < MAX_GROWN:
+    when = iso(line.timestamp)
+    if when is None:
         return "no_time"
-    if isinstance(origin, dict):
-        # A copy that names where it came from is that session's line.
-        writer = origin.get("sessionId")
+    # A copy that names where it came from is that session's line.
+    writer = line.forked_from.session_id if line.forked_from is not None else line.session_id
     if writer != session:
         session = reference(writer) or session
-    pico = None if cost is None else usd(cost) or None
-    return Call(grown, session, when, model_name(named), usage, pico, reference(identity))
+    pico = None if line.cost_usd is None else usd(line.cost_usd) or None
+    # Anthropic's fast mode counts as a tier.
+    tier = "fast" if usage.speed == "fast" else tier_or_none(usage.service_tier)
+    return Call(grown, session, when, model_name(message.model), _tokens(usage), tier, pico, message.id or None)
 
 
-def _tokens(usage: dict[str, Any]) -> Tokens:
-    write = count(usage.get("cache_creation_input_tokens"))
-    split = usage.get("cache_creation")
-    long_lived = None
-    if isinstance(split, dict) and (long_lived := count(split.get("ephemeral_1h_input_tokens"))) is not None:
+def _tokens(usage: Usage) -> Tokens:
+    write, split, long_lived = usage.cache_creation_input_tokens, usage.cache_creation, None
+    if split is not None and (long_lived := split.ephemeral_1h_input_tokens) is not None:
         if write is None:
-            write = long_lived + (count(split.get("ephemeral_5m_input_tokens")) or 0)
+            write = long_lived + (split.ephemeral_5m_input_tokens or 0)
         long_lived = min(long_lived, write)
-    fresh, read = count(usage.get("input_tokens")), count(usage.get("cache_read_input_tokens"))
-    return Tokens(fresh, read, write, long_lived, count(usage.get("output_tokens")))
+    return Tokens(usage.input_tokens, usage.cache_read_input_tokens, write, long_lived, usage.output_tokens)
 
 
 def _timestamp(line: bytes) -> float | None:

@@ -9,10 +9,10 @@ transcript's ``prompt_tokens`` includes the cache. An ACU has no public rate; cr
 from __future__ import annotations
 
 from collections.abc import Iterator, Mapping
-from dataclasses import replace
 from pathlib import Path
 from typing import Any, Final
 
+import msgspec
 import orjson
 
 from collector import jsonl
@@ -195,7 +195,7 @@ def _final(session: Session, metrics: dict[str, Any]) -> Record | None:
     fresh = values.fresh(prompt, read)
     tokens = Tokens(input_tokens=fresh, cache_read_tokens=read, output_tokens=output)
     record = _record(session, "final", session.ended_ts or session.started_ts or 0.0, session.model, tokens, None)
-    return None if record is None else replace(record, grain="session")
+    return None if record is None else msgspec.structs.replace(record, grain="session")
 
 
 def _step(session: Session, position: int, step: dict[str, Any]) -> Record | None:

@@ -23,6 +23,7 @@ from itertools import groupby
 from pathlib import Path
 from typing import Any, Final
 
+import msgspec
 import orjson
 
 from collector import jsonl
@@ -238,9 +239,15 @@ class _Reading:
         when = head.updated or head.created or 0.0
         message = Message(head.id, head.id, head.provider, head.model, "", int(when * 1000), None, None, rest)
         record = record_of(message, head, self._urls, f"rest:{head.id}", database=True)
-        record = replace(record, grain="session", revision=revision, caveat="cumulative_rest", ended_ts=None)
+        record = msgspec.structs.replace(
+            record, grain="session", revision=revision, caveat="cumulative_rest", ended_ts=None
+        )
         # Nothing is left of an earlier rest: a known zero, so that it does not read as an unknown cost.
-        return record if rest.size else replace(record, vendor_pico=0, vendor_basis="runtime_price", caveat=None)
+        return (
+            record
+            if rest.size
+            else msgspec.structs.replace(record, vendor_pico=0, vendor_basis="runtime_price", caveat=None)
+        )
 
 
 def _databases(root: Path, override: str | None) -> Iterator[Path]:

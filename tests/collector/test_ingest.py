@@ -8,6 +8,7 @@ from collections import Counter
 from dataclasses import replace
 from pathlib import Path
 
+import msgspec
 import orjson
 import pytest
 
@@ -239,7 +240,7 @@ def test_a_token_blind_runtimes_own_counts_are_evidence_and_are_not_added(machin
 
 def test_the_same_record_in_two_homes_counts_once_and_a_fork_for_the_session_that_paid(machine):
     paid = record("k", START, COUNTS, PRICED, "paid", owner=START)
-    fork = replace(paid, session_id="fork", owner=START + 60)
+    fork = msgspec.structs.replace(paid, session_id="fork", owner=START + 60)
     machine.shelf.batches = {"a": [Batch(records=[fork])], "b": [Batch(records=[paid])], "c": [Batch(records=[paid])]}
     machine.read()
     assert set(machine.sessions()) == {"paid"}
@@ -251,7 +252,7 @@ def test_a_record_that_grows_is_replaced_and_one_that_vanishes_stays(machine):
     early = record("k", START, replace(COUNTS, output_tokens=1), PRICED, "s", revision=1)
     machine.shelf.batches["a"] = [Batch(records=[early])]
     machine.read()
-    machine.shelf.batches["a"] = [Batch(records=[replace(early, tokens=COUNTS, revision=2)])]
+    machine.shelf.batches["a"] = [Batch(records=[msgspec.structs.replace(early, tokens=COUNTS, revision=2)])]
     (machine.log.parent / "a").write_text("changed")
     machine.read()
     machine.shelf.batches["a"] = []

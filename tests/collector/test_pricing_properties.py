@@ -2,6 +2,7 @@
 
 from dataclasses import replace
 
+import msgspec
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
@@ -87,11 +88,11 @@ def test_only_a_refused_call_without_usage_counts_nowhere(record, upstream):
 @given(records, st.sampled_from(["input_tokens", "cache_read_tokens", "output_tokens"]))
 def test_what_is_not_known_never_makes_a_figure_better(record, name):
     """Of a model that has a rate for every class; where a class has none, not having it spares a caveat."""
-    record = replace(
+    record = msgspec.structs.replace(
         record, vendor_pico=None, acu_micro=None, local=False, model="claude-sonnet-4-5", provider="anthropic"
     )
     order = ("exact", "estimated", "partial", "tokens_only", "unavailable")
-    less = replace(record, tokens=replace(record.tokens, **{name: None}))
+    less = msgspec.structs.replace(record, tokens=replace(record.tokens, **{name: None}))
     if PRICER.price(record).reason == "bad_usage":
         return
     assert order.index(PRICER.price(less).status) >= order.index(PRICER.price(record).status)

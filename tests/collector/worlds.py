@@ -10,6 +10,7 @@ from collections import Counter
 from dataclasses import dataclass, field, replace
 from pathlib import Path
 
+import msgspec
 from hypothesis import strategies as st
 
 from collector.ingest_batch import BatchStep
@@ -108,7 +109,7 @@ def tell(world, draw, kind, number, ts, tokens, model, name, session, lines, rec
         return
     own = record(name, ts + 0.5, tokens, model, session, owner=START, revision=3)
     if kind == "twin":
-        own = replace(own, response_id=name)
+        own = msgspec.structs.replace(own, response_id=name)
         lines.append(line(number, "picoclaw", ts, tokens, "other-name", response=reference(KEY, "response", name)))
     elif kind == "lookalike":
         lines.append(line(number, "picoclaw", ts, tokens, model))
@@ -116,9 +117,9 @@ def tell(world, draw, kind, number, ts, tokens, model, name, session, lines, rec
         lines.append(line(number, "claude_code", ts, tokens, model))
     records.append(own)
     if draw(st.booleans()):
-        records.append(replace(own, session_id=f"fork-of-{session}", owner=START + 60_000))
+        records.append(msgspec.structs.replace(own, session_id=f"fork-of-{session}", owner=START + 60_000))
     if draw(st.booleans()):
-        records.append(replace(own, tokens=replace(tokens, output_tokens=0), revision=1))
+        records.append(msgspec.structs.replace(own, tokens=replace(tokens, output_tokens=0), revision=1))
 
 
 class Vm:
