@@ -141,7 +141,8 @@ def test_permission_lost_and_given_back(upstream: Upstream, tmp_path: Path):
     """Where tests run as root, the shim runs without root's power to read and write whatever it likes."""
     logs = tmp_path / "logs"
     logs.mkdir()
-    bound = ["setpriv", "--bounding-set=-dac_override,-dac_read_search"] if os.geteuid() == 0 else []
+    powers = "-dac_override,-dac_read_search"
+    bound = ["setpriv", f"--inh-caps={powers}", f"--bounding-set={powers}"] if os.geteuid() == 0 else []
     command = [*bound, BIN / "usage-shim", "run"]
     with started_by(tmp_path, command, upstream, VM_USAGE_LOG=str(logs / "usage.jsonl")) as shim:
         logs.chmod(0)
