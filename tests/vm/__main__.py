@@ -12,7 +12,19 @@ from typing import Final
 
 import pytest
 
-STAGES: Final = ("install", "opt_in", "stores", "restarts", "upgrade", "rotation", "purge", "fleet", "quickstart")
+STAGES: Final = (
+    "install",
+    "opt_in",
+    "stores",
+    "hub",
+    "restarts",
+    "upgrade",
+    "rotation",
+    "operations",
+    "purge",
+    "fleet",
+    "quickstart",
+)
 HERE: Final = Path(__file__).parent
 
 

@@ -18,7 +18,7 @@ CACHE: Final = Path(os.environ.get("XDG_CACHE_HOME") or Path.home() / ".cache") 
 PACKAGES: Final = (
     "systemd,systemd-sysv,dbus,python3,python3-venv,logrotate,ca-certificates,curl,procps,acl,passwd,tzdata"
 )
-FLEET: Final = PACKAGES + ",ansible-core,cloud-init,python3-apt"
+FLEET: Final = PACKAGES + ",ansible-core,ansible-lint,cloud-init,python3-apt"
 BOOT_SECONDS: Final = 60
 ENVIRON: Final = {"PATH": "/usr/sbin:/usr/bin:/sbin:/bin", "LANG": "C.UTF-8", "HOME": "/root"}
 KEPT_SECONDS: Final = 24 * 3600

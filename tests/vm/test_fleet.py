@@ -51,6 +51,12 @@ def by_ansible(package: Path, tmp_path_factory: pytest.TempPathFactory) -> Itera
     made.stop()
 
 
+def test_the_role_is_clean_for_ansible_lint(by_ansible: Machine) -> None:
+    # Alone in a folder, as in the checkout: ansible-lint takes what lies beside it for parts of one project.
+    by_ansible.copy(DEPLOY / "ansible", "/root/lint/ansible")
+    by_ansible.sh("cd /root/lint/ansible && ansible-lint --offline", ANSIBLE_NOCOLOR="1", LC_ALL="C.UTF-8")
+
+
 def play(machine: Machine) -> dict[str, int]:
     """Run the playbook; its recap."""
     said = machine.out(
@@ -98,6 +104,11 @@ def by_cloud_init(package: Path, tmp_path_factory: pytest.TempPathFactory) -> It
     made.boot()
     yield made
     made.stop()
+
+
+def test_the_user_data_is_valid(by_cloud_init: Machine) -> None:
+    by_cloud_init.copy(DEPLOY / "cloud-init/user-data.yaml", "/root/user-data.yaml")
+    by_cloud_init.run("cloud-init", "schema", "--config-file", "/root/user-data.yaml")
 
 
 def test_cloud_init_leaves_a_metering_machine(by_cloud_init: Machine) -> None:

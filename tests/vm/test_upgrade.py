@@ -22,6 +22,7 @@ def test_an_upgrade_waits_for_the_stream_and_keeps_everything(
     eventually(lambda: calls(metering) == measured(metering))
     counted, settings = calls(metering), metering.out("cat", "/etc/default/usage-shim")
     pid, written = metering.show("usage-shim", "MainPID"), len(lines(metering))
+    metering.run("systemctl", "enable", "--quiet", "--now", "usage-hub")
     metering.copy(next_package, "/root/next.deb")
     stream = begin("gpt-5-mini-slow-150")
     metering.run("dpkg", "-i", "/root/next.deb")
@@ -36,6 +37,11 @@ def test_an_upgrade_waits_for_the_stream_and_keeps_everything(
     eventually(lambda: calls(metering) == counted + 3)
 
 
-def test_both_services_run_the_new_release(metering: Machine) -> None:
+def test_every_service_runs_the_new_release(metering: Machine) -> None:
     assert metering.out("usage-collector", "--version").endswith(packages.NEXT)
-    assert metering.out("systemctl", "is-active", "usage-shim.socket", "usage-collector") == "active\nactive"
+    running = ("usage-shim.socket", "usage-shim", "usage-collector", "usage-hub")
+    assert metering.out("systemctl", "is-active", *running).split() == ["active"] * len(running)
+    installed = float(metering.out("stat", "-c", "%Y", "/var/lib/dpkg/info/vm-usage.list"))
+    for unit in running[1:]:
+        pid = metering.show(unit, "MainPID")
+        assert float(metering.out("stat", "-c", "%Y", f"/proc/{pid}")) >= installed - 1, unit
