@@ -6,6 +6,7 @@ fetching its packages takes longer than everything else.
 
 from __future__ import annotations
 
+import hashlib
 import os
 import shutil
 import subprocess
@@ -26,7 +27,7 @@ KEPT_SECONDS: Final = 24 * 3600
 
 def base_image(packages: str = PACKAGES) -> Path:
     """The tar file of a fresh Debian 12 with these packages, made unless there is one of today."""
-    image = CACHE / f"bookworm-{'fleet' if packages == FLEET else 'base'}.tar"
+    image = CACHE / f"bookworm-{hashlib.sha256(packages.encode()).hexdigest()[:8]}.tar"
     if not image.exists() or time.time() - image.stat().st_mtime > KEPT_SECONDS:
         image.parent.mkdir(parents=True, exist_ok=True)
         draft = image.with_suffix(".draft.tar")
