@@ -5,6 +5,7 @@ from __future__ import annotations
 import contextlib
 import os
 import shutil
+import socket
 import subprocess
 from collections.abc import Iterator
 from dataclasses import dataclass, replace
@@ -97,6 +98,10 @@ def chromium() -> Iterator[webdriver.Chrome]:
     binary, driver = shutil.which("chromium"), shutil.which("chromedriver")
     if not binary or not driver:
         pytest.skip("Debian's chromium and chromium-driver are not installed")
+    try:
+        socket.gethostbyname("localhost")
+    except OSError:
+        pytest.skip("chromedriver needs the name localhost: it is not in /etc/hosts")
     options = Options()
     options.binary_location = binary
     for switch in SWITCHES:
