@@ -73,14 +73,21 @@ def test_a_change_of_the_allowlist_needs_no_restart(metering: Machine, call: Cal
     assert metering.show("usage-shim", "MainPID") == pid
 
 
-def test_variables_reach_a_login_shell_and_a_unit_and_go_again(metering: Machine) -> None:
+GENERATOR = "/usr/lib/systemd/user-environment-generators/30-systemd-environment-d-generator"
+
+
+def test_variables_reach_shells_services_of_users_and_units_and_go_again(metering: Machine) -> None:
     metering.write("/etc/systemd/system/agent.service", "[Service]\nType=oneshot\nExecStart=/usr/bin/env\n")
     metering.run("usage-shim", "optin", "--runtime", "picoclaw", "--unit", "agent.service", "--apply")
     wanted = "OPENAI_BASE_URL=http://127.0.0.1:4141/picoclaw/openai/v1"
     assert wanted in metering.sh("su -l dev -c env")
+    # What a user's service manager asks for its environment.
+    assert wanted in metering.out(GENERATOR, user="dev")
+    assert "OPENAI_BASE_URL=http://own" in metering.out(GENERATOR, user="dev", OPENAI_BASE_URL="http://own")
     metering.run("systemctl", "start", "agent.service")
     assert wanted in metering.journal("agent.service")
     metering.run("usage-shim", "optin", "--remove")
     assert wanted not in metering.sh("su -l dev -c env")
+    assert wanted not in metering.out(GENERATOR, user="dev")
     assert metering.show("agent.service", "DropInPaths") == ""
     metering.sh("rm /etc/systemd/system/agent.service; systemctl daemon-reload")

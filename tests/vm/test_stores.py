@@ -6,6 +6,9 @@ import json
 
 from tests.vm.conftest import eventually, report
 from tests.vm.machine import Machine
+from tests.vm.packages import ROOT
+
+CURSOR_RUN = ROOT / "tests/shim/cursor_cli/run1.ndjson"
 
 STORE = "/home/dev/.claude/projects/-src"
 MESSAGE = {
@@ -66,6 +69,21 @@ def test_applying_again_changes_nothing(metering: Machine) -> None:
     pid = metering.show("usage-collector", "MainPID")
     assert metering.out("usage-collector", "stores", "--apply") == ""
     assert metering.show("usage-collector", "MainPID") == pid
+
+
+def test_cursors_cli_is_captured_where_the_wrapper_is_installed(metering: Machine) -> None:
+    metering.copy(CURSOR_RUN, "/opt/cursor/run.ndjson")
+    metering.write("/opt/cursor/bin/cursor-agent", "#!/bin/sh\ncat /opt/cursor/run.ndjson\n", mode=0o755)
+    metering.run("install", "-m", "755", "/usr/share/vm-usage/cursor-agent", "/usr/local/bin/")
+    path = "/usr/local/bin:/opt/cursor/bin:/usr/bin:/bin"
+    command = ("cursor-agent", "-p", "--output-format", "stream-json", "Hello.")
+    said = metering.out(*command, user="dev", HOME="/home/dev", PATH=path)
+    assert said == CURSOR_RUN.read_text().rstrip("\n")
+    metering.run("usage-collector", "stores", "--apply")
+    eventually(lambda: "cursor" in {row["runtime"] for row in report(metering)})
+    (row,) = [row for row in report(metering) if row["runtime"] == "cursor"]
+    assert (row["input_tokens"], row["cache_read_tokens"], row["output_tokens"]) == (3000, 9000, 120)
+    metering.sh("rm -r /usr/local/bin/cursor-agent /opt/cursor")
 
 
 def test_the_timer_shows_a_store_that_came_later(metering: Machine) -> None:
