@@ -1,16 +1,17 @@
 """Calls in flight, kept where they outlive the process: a memory-mapped file of slots in the state folder.
 
 A call takes a slot before it goes upstream and gives it back once its line is in the log; both are stores to mapped
-memory, so ``kill -9`` loses nothing and no call costs a system call. A line that has to wait for disk space is copied
-into its slot. The file is locked for as long as its process lives: the next start takes over the files whose lock is
-free (``shim.recovery``).
+memory, so ``kill -9`` loses nothing and no call costs a system call. A line that has to wait, for disk space or for the
+end of a background response, is copied into its slot: beside what was there, where both fit, and one store switches
+from one to the other. The file is locked for as long as its process lives: the next start takes over the files whose
+lock is free (``shim.recovery``).
 
 The blocks are reserved when the file is made or grown, so a full disk cannot fault a store. Where that is refused, the
 slots are plain memory: calls go on and are not recovered, which is counted. Slots hold what a line may hold, no more.
 
     header   magic 8 | length of boot name 2 | boot name 64 | seq issued 8, at ISSUED_AT
     board    counters of this process for its siblings, length 4 and CRC-32 4 first, at BOARD_AT
-    slots    length 2 | state 1 | - 5 | seq 8 | payload, from SLOTS_AT
+    slots    length 2 | state 1 | - 1 | offset of the payload 2 | - 2 | seq 8 | payload, from SLOTS_AT
 """
 
 from __future__ import annotations
@@ -47,10 +48,13 @@ MAX_SLOTS: Final = 32_768
 FREE: Final = 0
 CALL: Final = 1
 LINE: Final = 2
+PENDING: Final = 3
+ENDED: Final = 4
 
 HEADER: Final = struct.Struct("<8sH64s")
 COUNT: Final = struct.Struct("<Q")
-SLOT: Final = struct.Struct("<HB5xQ")
+SLOT: Final = struct.Struct("<HB5xQ")  # of a slot just taken: its payload is at offset 0
+SLOT_AT: Final = struct.Struct("<HBxH2xQ")
 BOARD: Final = struct.Struct("<II")
 
 
@@ -58,8 +62,10 @@ BOARD: Final = struct.Struct("<II")
 class Left:
     """What a dead process left in one slot.
 
-    ``payload``: for a ``CALL`` the JSON list that ``Inflight.begin`` stored, for a ``LINE`` an encoded line that
-    waited for disk space. ``seq``: the number of its line in ``boot``, 0 where none was issued.
+    ``payload``: for a ``CALL`` the JSON list that ``Inflight.begin`` stored; for a ``LINE`` an encoded line that
+    waited for disk space; for ``PENDING`` the line's JSON object without an id, of a background response whose end was
+    not seen, and for ``ENDED`` of one whose line was about to be written. ``seq``: the number of its line in
+    ``boot``, 0 where none was issued.
     """
 
     boot: str
@@ -96,7 +102,7 @@ class Inflight:
 
     @property
     def calls(self) -> int:
-        """Calls in flight that have a slot; lines that wait are not counted."""
+        """Calls in flight that have a slot; lines that wait, for whatever, are not counted."""
         return self.used - self._held
 
     def begin(
@@ -125,12 +131,14 @@ class Inflight:
 
     def hold(self, slot: int, seq: int, data: bytes) -> int:
         """Keep an encoded line that has to wait in ``slot``, or in one taken for it; the slot it is in."""
-        if slot < 0:
-            slot = self._take(LINE, seq, data)
-        else:
-            self._store(slot, LINE, seq, data)
-        self._held += slot >= 0
-        return slot
+        return self._keep(slot, LINE, seq, data)
+
+    def pend(self, slot: int, data: bytes, *, ended: bool = False) -> int:
+        """Keep the line's JSON object of a background response in ``slot``, or in one taken for it; the slot it is in.
+
+        ``ended``: the line is written next, so a start that finds the slot is to write it.
+        """
+        return self._keep(slot, ENDED if ended else PENDING, 0, data)
 
     def end(self, slot: int) -> None:
         """Give a slot back: its line is written, or the call wants none. ``NO_SLOT`` and a free slot are ignored."""
@@ -139,7 +147,7 @@ class Inflight:
         states, state_at = self._map, SLOTS_AT + slot * SLOT_SIZE + 2
         state = states[state_at]
         if state != FREE:
-            self._held -= state == LINE
+            self._held -= state != CALL
             states[state_at] = FREE
             self._free.append(slot)
             self.used -= 1
@@ -182,7 +190,21 @@ class Inflight:
             return NO_SLOT
         slot = self._free.pop()
         self.used += 1
+        self._held += state != CALL
         self._store(slot, state, seq, payload)
+        return slot
+
+    def _keep(self, slot: int, state: int, seq: int, data: bytes) -> int:
+        """Replace what is in a slot. Killed at any point, the slot says the one or the other where both fit in it."""
+        if slot < 0:
+            return self._take(state, seq, data)
+        start = SLOTS_AT + slot * SLOT_SIZE
+        length, before, offset, _ = SLOT_AT.unpack_from(self._map, start)
+        behind = offset + length
+        at = 0 if len(data) <= offset or behind + len(data) > MAX_LINE else behind
+        self._map[start + SLOT.size + at : start + SLOT.size + at + len(data)] = data
+        self._map[start : start + SLOT.size] = SLOT_AT.pack(len(data), state, at, seq)
+        self._held += before == CALL
         return slot
 
     def _store(self, slot: int, state: int, seq: int, payload: bytes) -> None:
@@ -264,10 +286,10 @@ def left_in(data: bytes) -> tuple[str, int, list[Left]]:
     boot = name[:length].decode("ascii", "replace")
     found = []
     for start in range(SLOTS_AT, len(data) - SLOT_SIZE + 1, SLOT_SIZE):
-        size, state, seq = SLOT.unpack_from(data, start)
-        if state in (CALL, LINE) and 0 < size <= MAX_LINE:
-            payload = data[start + SLOT.size : start + SLOT.size + size]
-            found.append(Left(boot, seq, state, payload))
+        size, state, offset, seq = SLOT_AT.unpack_from(data, start)
+        if state in (CALL, LINE, PENDING, ENDED) and size and offset + size <= MAX_LINE:
+            at = start + SLOT.size + offset
+            found.append(Left(boot, seq, state, data[at : at + size]))
     (issued,) = COUNT.unpack_from(data, ISSUED_AT)
     return boot, issued, found
 

@@ -14,6 +14,7 @@ from typing import Any, Final
 
 import orjson
 
+from shim.background import Background
 from shim.counters import Counters
 from shim.ids import Boot
 from shim.inflight import Inflight, boards
@@ -55,11 +56,14 @@ class Metering:
         """Seconds since this process started."""
         return time.monotonic() - self._began
 
-    def recover(self) -> int:
-        """Write the lines that dead processes owe; how many. To be called once, before the first call."""
+    def recover(self, background: Background) -> int:
+        """Write the lines that dead processes owe; how many. To be called once, before the first call.
+
+        ``background``: waits for the responses that they waited for.
+        """
         if self.sink is None:
             return 0
-        return recover(self._folder, self.sink, self.vm, self.counters, self.log)
+        return recover(self._folder, self.sink, self.vm, self.counters, self.log, background)
 
     def tick(self) -> None:
         """Retry what could not be written, notice a clock that was set, show the counters to the other workers."""

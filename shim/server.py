@@ -13,6 +13,7 @@ import os
 import resource
 import signal
 import socket
+import time
 from collections.abc import MutableMapping, Sequence
 from typing import Any, Final
 
@@ -187,7 +188,7 @@ class Shim:
         for number in (signal.SIGTERM, signal.SIGINT):
             loop.add_signal_handler(number, self._stopping.set)
         loop.add_signal_handler(signal.SIGHUP, self._reload, notify)
-        self.metering.recover()
+        self.metering.recover(self.meter.background)
         servers = [await loop.create_server(self.clients.protocol, sock=sock, backlog=BACKLOG) for sock in listeners]
         self.door = Door.of(listeners[0].getsockname()[1], self.settings.allowed_hosts)
         watched: list[Watched[Any]] = [self.allowlist] if self.secret is None else [self.allowlist, self.secret]
@@ -223,6 +224,7 @@ class Shim:
     def _sweep(self) -> None:
         self.clients.sweep()
         self.pool.sweep()
+        self.meter.background.expire(time.time())
 
     def _reload(self, notify: Notify) -> None:
         notify.reloading()

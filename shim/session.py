@@ -33,6 +33,9 @@ from shim.recent import Recent, Shared
 from shim.session_store import SessionStore
 
 GAP_SECONDS: Final = 30 * 60
+# What became of a background response's line, as the workers tell each other.
+CLAIMED: Final = "claimed"
+WRITTEN: Final = "written"
 
 # Of a long text only its ends are hashed, so that a large body costs no more than a small one.
 HASHED_HEAD: Final = 2048
@@ -54,7 +57,7 @@ class Sessions:
         # Hash of a plain head as it came -> the hashes that reading it gave: of system text, first message and head.
         self._plain: Recent[tuple[bytes, bytes, bytes]] = Recent(1024)
         self._answers = Shared(size, store, b"a")  # response reference -> session
-        self._written = Shared(size, store, b"w")  # response reference -> a line has it
+        self._fates = Shared(size, store, b"w")  # response reference -> CLAIMED, WRITTEN
         self._heads = Shared(size, store, b"h")  # hash of a head -> session
         self._messages = Shared(4 * size, store, b"m")  # hash of a message -> session, "" where two sessions had it
         self._spoke: Recent[tuple[str, float]] = Recent(size)  # hash of a system text -> last session, when
@@ -91,16 +94,26 @@ class Sessions:
         """The session in which a response was given, ``None`` where that is not known."""
         return self._answers.get(_short(response))
 
-    def first_time(self, response: str) -> bool:
-        """Whether this is asked of a response for the first time, by any worker since before the last start."""
-        if self.was_written(response):
+    def claim(self, response: str) -> bool:
+        """Whether a background response's line is the caller's to write: no worker claimed it, since before the last
+        start."""
+        if self._fates.newest(_short(response)):
             return False
-        self._written.put(_short(response), "written")
+        self._fates.put(_short(response), CLAIMED)
         return True
 
+    def wrote(self, response: str) -> None:
+        """The line of a background response is in the log, or waits for it."""
+        self._fates.put(_short(response), WRITTEN)
+
     def was_written(self, response: str) -> bool:
-        """Whether ``first_time`` was asked of a response before."""
-        return self._written.get(_short(response)) is not None
+        """Whether a background response has its line."""
+        return self._fates.newest(_short(response)) == WRITTEN
+
+    def disclaim(self, response: str) -> None:
+        """Whoever claimed the line of a response is dead and wrote none."""
+        if self._fates.newest(_short(response)):
+            self._fates.put(_short(response), "")
 
     def _in_body(self, runtime: str, body: Mapping[str, Any]) -> str | None:
         if NAMING.isdisjoint(body):

@@ -13,13 +13,15 @@ import time
 from collections.abc import Mapping
 from typing import TYPE_CHECKING, Any, Final
 
+from shim.background import Record
 from shim.declared import CHAINED
 from shim.identity import reference
 from shim.inflight import NO_SLOT
 from shim.line import VERSION, model_or_none, tier_or_none
-from shim.meter import Meter, Record
+from shim.meter import Meter
 from shim.routes import Place
 from shim.wires import Exchange, Reader, Reading
+from shim.wires.document_reader import DocumentReader
 from shim.wires.table import open_reader, outcome_of
 from shim.wires.whole import read_whole
 
@@ -43,6 +45,7 @@ class Tap:
     _model: str | None = None
     _stream: bool | None = None
     _background = False
+    _noted = False
     _session = ""
     _source = "gap"
     _slot = NO_SLOT
@@ -93,11 +96,15 @@ class Tap:
     def first_byte(self) -> None:
         """The first byte of the response's body came."""
         self._ttft = int((time.monotonic() - self._began) * 1000)
+        if self._background and self._stream:
+            self.read()
 
     def read(self) -> None:
         """Give the reader what has been collected in ``pieces``."""
         if self.pieces:
             self._feed(self._take())
+        if self._background:
+            self._note()
 
     def _take(self) -> bytes:
         """What has been collected in ``pieces``, which are empty then."""
@@ -156,7 +163,8 @@ class Tap:
             elif self._place.wire in CHAINED:
                 self._meter.sessions.answered(self._session, response)
         record = self._record(reading, _settled(outcome, status, reading), status, response)
-        if (self.poll or self._background) and self._is_same_call(reading, record, response):
+        if self.poll or self._background:
+            self._end_part(reading, record, response)
             return
         self._meter.write(record, self._slot)
         for extra in reading.extra:
@@ -182,29 +190,33 @@ class Tap:
                 reader.feed(piece)
         return reader.finish(complete=complete)
 
-    def _is_same_call(self, reading: Reading, record: Record, response: str | None) -> bool:
-        """Whether this was one part of a background response, whose line is another part's to write."""
-        meter = self._meter
-        if self.poll:
-            if response is None or reading.pending:
-                return True
-            first, slot = meter.background.pop(response, (None, NO_SLOT))
-            if first is None and reading.usage != "reported":
-                return True  # nothing to add to a line that is written already
-            self._slot = slot
-            if not meter.sessions.first_time(response):
-                meter.metering.inflight.end(slot)
-                return True
-            if first is not None:
-                begun = {name: first[name] for name in ("ts", "session", "session_source")}
-                meter.write(record | begun, slot)
-                return True
-        elif response is not None and record["outcome"] != "rejected":
-            if reading.pending:
-                meter.keep_background(response, record, self._slot)
-                return True
-            meter.sessions.first_time(response)
-        return False
+    def _end_part(self, reading: Reading, record: Record, response: str | None) -> None:
+        """End one part of a background response, whose one line is written by the part that saw its end."""
+        background = self._meter.background
+        if response is None or (record["outcome"] == "rejected" and not self.poll):
+            if not self.poll:
+                self._meter.write(record, self._slot)
+        elif reading.pending:
+            if not self.poll:
+                background.keep(response, record, self._slot)
+        elif self.poll:
+            background.polled(response, record)
+        else:
+            background.ended(response, record, self._slot)
+
+    def _note(self) -> None:
+        """Tell which background response this stream is of, once that was read: its reads may outlive the shim."""
+        reader, head = self._reader, self._head
+        if self._noted or head is None or not isinstance(reader, DocumentReader):
+            return
+        if reader.pending and reader.response_id:
+            self._noted = True
+            try:
+                response = reference(self._meter.key, "response", reader.response_id)
+                record = self._record(Reading(model=reader.model), "interrupted", head.status, response)
+                self._meter.background.note(record, self._slot)
+            except Exception as error:
+                self._meter.fault("note", error)
 
     def _record(self, reading: Reading, outcome: str, status: int | None, response: str | None) -> Record:
         place, tokens = self._place, reading.tokens

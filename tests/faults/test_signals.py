@@ -47,8 +47,9 @@ def test_ids_of_calls_before_and_after_a_kill_are_unique_and_without_a_gap(start
     with start() as shim:
         for n in range(3):
             post(shim, f"m-{n}")
-        open_streams(shim, 4, first=10)
+        calls = open_streams(shim, 4, first=10)
         shim.stop(signal.SIGKILL)
+        assert len(calls) == 4
     with start() as shim:
         post(shim, "m-20")
         lines = eventually(lambda: len(shim.lines()) == 8 and shim.lines())

@@ -1,8 +1,9 @@
 """A provider that does what the first segment of the path says, and remembers every call it got.
 
 ``/plain/v1/chat/completions`` answers whole; ``stream`` streams; ``drip`` streams until ``release``; ``hang`` never
-answers; ``cut`` closes in the middle of a stream and ``refuse`` before any byte; ``error`` is a 500; ``big-<bytes>``
-sends that many bytes. The rest of the path says the wire (``tests.faults.shapes``).
+answers; ``pending`` says that a background response is still to be made; ``cut`` closes in the middle of a stream and
+``refuse`` before any byte; ``error`` is a 500; ``big-<bytes>`` sends that many bytes. The rest of the path says the
+wire (``tests.faults.shapes``).
 """
 
 from __future__ import annotations
@@ -94,6 +95,8 @@ class Upstream:
             return False
         if what == "plain":
             writer.write(_whole(200, shape.whole(marker)))
+        elif what == "pending":
+            writer.write(_whole(200, shape.whole(marker) | {"status": "queued", "usage": None}))
         elif what == "error":
             writer.write(_whole(500, {"error": {"message": "on purpose", "type": "server_error"}}))
         elif what.startswith("big"):

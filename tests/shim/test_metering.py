@@ -15,6 +15,7 @@ import pytest
 
 from shim.counters import KEPT, OTHER, SERIES_LIMIT, Counters, Tally
 from shim.log import event_log
+from shim.meter import Meter
 from shim.metering import Metering, upkeep
 from shim.metrics import exposition, status
 from shim.notify import Notify
@@ -85,7 +86,8 @@ class TestStatus:
 
     def test_without_a_log_nothing_is_metered_and_no_file_is_made(self, tmp_path: Path):
         off = Metering(None, tmp_path / "state", "vm-1", Events())
-        assert (status(off)["metering"], off.recover(), off.close()) == (False, 0, 0)
+        background = Meter(off, b"", fingerprint=True).background
+        assert (status(off)["metering"], off.recover(background), off.close()) == (False, 0, 0)
         assert not (tmp_path / "state").exists()
 
     def test_two_workers_show_their_sum(self, tmp_path: Path):
