@@ -61,7 +61,7 @@ def capture(runtime: str, command: Sequence[str], environ: Mapping[str, str]) ->
         raise ConfigError(f"the output of {runtime} is not known: capture works for {', '.join(OUTPUTS)}.")
     try:
         meter = Meter.from_env(runtime, command, environ)
-    except ConfigError as error:
+    except Exception as error:
         print(f"usage-shim capture: not metered: {error}", file=sys.stderr)
         meter = None
     status = passthrough.run(command, environ, meter.observe if meter else lambda data: None)
@@ -173,10 +173,13 @@ def may_write(log: Path) -> bool:
 
     Root could make it anywhere, but the shim's user could not write a log that root made in its folder.
     """
-    if log.exists():
-        return os.access(log, os.W_OK)
-    folder = next((parent for parent in log.absolute().parents if parent.exists()), Path("/"))
-    return os.access(folder, os.W_OK | os.X_OK) and (os.geteuid() != 0 or folder.stat().st_uid == 0)
+    try:
+        if log.exists():
+            return os.access(log, os.W_OK)
+        folder = next((parent for parent in log.absolute().parents if parent.exists()), Path("/"))
+        return os.access(folder, os.W_OK | os.X_OK) and (os.geteuid() != 0 or folder.stat().st_uid == 0)
+    except PermissionError:  # the folder is not even theirs to look into, as the shim's is not
+        return False
 
 
 def _asked_model(command: Sequence[str]) -> str | None:

@@ -16,6 +16,7 @@ from typing import Any
 import pytest
 
 from tests.e2e.programs import BIN, clean_environment, collector, report
+from tests.privileges import bound_by_modes
 
 FIXTURES = Path(__file__).parent.parent / "runtimes"
 BOOT = "20260830t080000-abcdef01"
@@ -198,9 +199,7 @@ def test_a_ledger_at_rest_is_readable_by_who_may_not_write_beside_it(environ: di
         (folder / "ledger.db").chmod(0o644)
         for path in (folder, folder / "ledger.db"):
             os.chown(path, 65534, 65534)
-        # A user to whom neither belongs: root without its power over files. (Others may not enter a clone in /root.)
-        powers = "-dac_override,-dac_read_search,-fowner,-chown"
-        command = ["setpriv", f"--inh-caps={powers}", f"--bounding-set={powers}", BIN / "usage-collector"]
+        command = [*bound_by_modes(), BIN / "usage-collector"]
         away = own | {"HOME": str(tmp_path), "XDG_STATE_HOME": str(tmp_path)}
         done = subprocess.run([*command, "report", "--format", "json"], env=away, capture_output=True, text=True)
         assert [row["calls"] for row in json.loads(done.stdout)["rows"]] == [1], done.stderr

@@ -14,6 +14,7 @@ from tests.faults.conftest import Start
 from tests.faults.processes import started_by
 from tests.faults.upstream import Upstream
 from tests.faults.watch import events, eventually, metric, outcomes, post, status
+from tests.privileges import bound_by_modes
 
 MIB = 2**20
 
@@ -141,9 +142,7 @@ def test_permission_lost_and_given_back(upstream: Upstream, tmp_path: Path):
     """Where tests run as root, the shim runs without root's power to read and write whatever it likes."""
     logs = tmp_path / "logs"
     logs.mkdir()
-    powers = "-dac_override,-dac_read_search"
-    bound = ["setpriv", f"--inh-caps={powers}", f"--bounding-set={powers}"] if os.geteuid() == 0 else []
-    command = [*bound, BIN / "usage-shim", "run"]
+    command = [*bound_by_modes(), BIN / "usage-shim", "run"]
     with started_by(tmp_path, command, upstream, VM_USAGE_LOG=str(logs / "usage.jsonl")) as shim:
         logs.chmod(0)
         assert post(shim, "m-1").status_code == 200

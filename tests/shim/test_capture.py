@@ -18,6 +18,7 @@ import pytest
 from shim.capture import may_write
 from shim.line import Line, decode
 from shim.places import capture_logs
+from tests.privileges import bound_by_modes
 
 RUNS = Path(__file__).with_name("cursor_cli")
 CAPTURE = [sys.executable, "-m", "shim", "capture"]
@@ -182,6 +183,20 @@ class TestWhereLinesGo:
         (own,) = [log for log in capture_logs([captured.home], captured.environ) if log.exists()]
         assert own == captured.home / ".local/state/vm-usage/capture.jsonl"
         assert [line.seq for line in captured.lines(own)] == [1]
+
+    def test_a_log_in_a_folder_that_is_closed_to_the_user_is_replaced_too(self, captured: Captured) -> None:
+        captured.log.parent.joinpath("closed").mkdir(mode=0)
+        environ = captured.environ | {"VM_USAGE_LOG": str(captured.log.parent / "closed/usage.jsonl")}
+        argv = [*bound_by_modes(), *CAPTURE, "--runtime", "cursor", "--", "cat", str(RUNS / "run1.ndjson")]
+        done = subprocess.run(argv, env=environ, capture_output=True, timeout=30)
+        assert (done.returncode, done.stderr, done.stdout) == (0, b"", (RUNS / "run1.ndjson").read_bytes())
+        assert [line.seq for line in captured.lines(captured.home / ".local/state/vm-usage/capture.jsonl")] == [1]
+
+    def test_a_home_that_cannot_be_written_is_said_and_the_command_runs(self, captured: Captured) -> None:
+        captured.environ["HOME"] = captured.environ["XDG_STATE_HOME"] = "/proc/1"
+        done = captured.replay("run1")
+        assert (done.returncode, done.stdout) == (0, (RUNS / "run1.ndjson").read_bytes())
+        assert b"not metered" in done.stderr
 
     def test_narrowing_the_allowlist_stops_it(self, captured: Captured) -> None:
         captured.environ["VM_USAGE_ALLOW"] = "picoclaw"
