@@ -10,6 +10,13 @@ from typing import Final
 
 ROOT: Final = Path(__file__).parent.parent.parent
 NEXT: Final = "99.0.0"
+MIGRATION: Final = '''
+
+@migration
+def m999_of_the_next_release(db: sqlite3.Connection) -> None:
+    """What an older release does not know."""
+    db.execute("CREATE TABLE of_the_next_release (a)")
+'''
 
 
 def build(folder: Path) -> Path:
@@ -21,19 +28,22 @@ def build(folder: Path) -> Path:
     return Path(done.stdout.strip().splitlines()[-1])
 
 
-def next_release(package: Path, folder: Path) -> Path:
-    """The same package with a higher version, in its control file and in what ``--version`` says."""
-    tree = folder / "next"
+def next_release(package: Path, folder: Path, version: str = NEXT, *, migrates: bool = False) -> Path:
+    """The same package with a higher version, in its control file and in what ``--version`` says.
+
+    ``migrates``: it has a migration of the ledger more.
+    """
+    tree = folder / version
     subprocess.run(["dpkg-deb", "-R", package, tree], check=True)
+    (site,) = tree.glob("opt/vm-usage/venv/lib/*/site-packages")
     for path, pattern, new in (
-        (tree / "DEBIAN/control", r"(?m)^Version: .*$", f"Version: {NEXT}"),
-        (
-            next(tree.glob("opt/vm-usage/venv/lib/*/site-packages/shim/__init__.py")),
-            r'__version__(.*)= ".*"',
-            rf'__version__\1= "{NEXT}"',
-        ),
+        (tree / "DEBIAN/control", r"(?m)^Version: .*$", f"Version: {version}"),
+        (site / "shim/__init__.py", r'__version__(.*)= ".*"', rf'__version__\1= "{version}"'),
     ):
         path.write_text(re.sub(pattern, new, path.read_text()))
-    target = folder / f"vm-usage_{NEXT}.deb"
+    if migrates:
+        with (site / "collector/ledger/migrations.py").open("a") as file:
+            file.write(MIGRATION)
+    target = folder / f"vm-usage_{version}.deb"
     subprocess.run(["dpkg-deb", "--root-owner-group", "-Znone", "-b", tree, target], check=True, capture_output=True)
     return target

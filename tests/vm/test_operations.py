@@ -14,6 +14,7 @@ from tests.vm.machine import Machine
 from tests.vm.page import commands
 
 LEDGER = "/var/lib/vm-usage/ledger.db"
+MIGRATING = "99.1.0"
 
 
 @pytest.fixture(scope="module")
@@ -25,6 +26,12 @@ def newest(metering: Machine, package: Path, tmp_path_factory: pytest.TempPathFa
         metering.run("dpkg", "-i", "/root/next.deb")
         eventually(lambda: status(metering)["version"] == packages.NEXT, seconds=30)
     return metering
+
+
+@pytest.fixture(scope="module")
+def migrating(package: Path, tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """A release still newer, which migrates the ledger."""
+    return packages.next_release(package, tmp_path_factory.mktemp("migrating"), MIGRATING, migrates=True)
 
 
 def complete(machine: Machine) -> bool:
@@ -44,25 +51,33 @@ def test_rolled_back_to_the_older_release_everything_is_still_there(newest: Mach
     assert newest.out("systemctl", "is-active", "usage-shim.socket", "usage-collector") == "active\nactive"
 
 
-def test_a_ledger_that_the_newer_release_migrated_is_refused_and_made_again(newest: Machine, call: Call) -> None:
-    newest.run("systemctl", "stop", "usage-collector")
-    newest.write("/root/newer.py", NEWER)
-    newest.run("python3", "/root/newer.py")
-    assert newest.run("systemctl", "start", "usage-collector", check=False).returncode != 0
+def test_a_ledger_that_the_newer_release_migrated_is_refused_made_again_and_put_back(
+    newest: Machine, migrating: Path, call: Call
+) -> None:
+    (upgrade,) = commands("Upgrade")
+    roll_back, make_again, put_back = commands("Rollback")
+    newest.copy(migrating, "/root/vm-usage_NEW.deb")
+    newest.sh(f"cd /root; rm -r before-rollback\n{upgrade}")
+    eventually(lambda: migrated(newest) and complete(newest))
+    done = newest.run("sh", "-euc", f"cd /root\n{roll_back}", check=False)
+    assert (done.returncode, done.stderr.count("usage-collector.service failed")) == (1, 1), done.stdout + done.stderr
     assert "the ledger was written by a newer version" in newest.journal("usage-collector")
-    _, make_again, put_back = commands("Rollback")
-    newest.sh(make_again)
-    eventually(lambda: complete(newest))
     call()
-    newest.sh(put_back)
-    eventually(lambda: complete(newest))
+    newest.sh(make_again)
+    eventually(lambda: complete(newest) and not migrated(newest))
+    newest.sh(f"cd /root\n{upgrade}\n{put_back}")
+    eventually(lambda: complete(newest) and migrated(newest))
+    eventually(lambda: status(newest)["version"] == MIGRATING, seconds=30)
 
 
-NEWER = f"""
+def migrated(machine: Machine) -> bool:
+    """Whether the ledger has what the newer release made of it."""
+    return machine.out("python3", "-c", TABLES).count("of_the_next_release") == 1
+
+
+TABLES = f"""
 import sqlite3
-db = sqlite3.connect("{LEDGER}")
-db.execute("INSERT INTO migration (name, applied_at) VALUES ('m999_of_the_next_release', 0)")
-db.commit()
+print(sqlite3.connect("file:{LEDGER}?mode=ro", uri=True).execute("SELECT name FROM sqlite_schema").fetchall())
 """
 
 
@@ -98,10 +113,10 @@ def test_a_lost_ledger_is_made_again_from_a_backup_of_logs(newest: Machine, call
 
 
 @pytest.fixture(scope="module")
-def other(package: Path, tmp_path_factory: pytest.TempPathFactory) -> Iterator[Machine]:
+def other(migrating: Path, tmp_path_factory: pytest.TempPathFactory) -> Iterator[Machine]:
     """A second machine with the same release and nothing else."""
     made = Machine(tmp_path_factory.mktemp("other"))
-    made.copy(package, "/root/vm-usage.deb")
+    made.copy(migrating, "/root/vm-usage.deb")
     made.boot()
     try:
         made.run("dpkg", "-i", "/root/vm-usage.deb")

@@ -73,6 +73,17 @@ def test_a_change_of_the_allowlist_needs_no_restart(metering: Machine, call: Cal
     assert metering.show("usage-shim", "MainPID") == pid
 
 
+def test_a_command_by_hand_reads_the_settings_as_the_service_does(metering: Machine) -> None:
+    settings = metering.out("cat", "/etc/default/usage-shim") + "\n"
+    metering.write("/etc/default/usage-shim", settings + "VM_USAGE_SHIM_PORT=1\nVM_USAGE_SHIM_PORT='4141'\n")
+    metering.run("systemctl", "restart", "usage-shim")
+    assert status(metering)["metering"] is True
+    done = metering.run("usage-shim", "status", check=False, VM_USAGE_SHIM_PORT="2")
+    assert "No shim answers on port 2." in done.stderr
+    metering.write("/etc/default/usage-shim", settings)
+    metering.run("systemctl", "restart", "usage-shim")
+
+
 GENERATOR = "/usr/lib/systemd/user-environment-generators/30-systemd-environment-d-generator"
 
 

@@ -75,7 +75,7 @@ def test_cursors_cli_is_captured_where_the_wrapper_is_installed(metering: Machin
     metering.copy(CURSOR_RUN, "/opt/cursor/run.ndjson")
     metering.write("/opt/cursor/bin/cursor-agent", "#!/bin/sh\ncat /opt/cursor/run.ndjson\n", mode=0o755)
     metering.run("install", "-m", "755", "/usr/share/vm-usage/cursor-agent", "/usr/local/bin/")
-    path = "/usr/local/bin:/opt/cursor/bin:/usr/bin:/bin"
+    path = "/usr/local/bin:/opt/cursor/bin:/usr/sbin:/usr/bin:/sbin:/bin"
     command = ("cursor-agent", "-p", "--output-format", "stream-json", "Hello.")
     said = metering.out(*command, user="dev", HOME="/home/dev", PATH=path)
     assert said == CURSOR_RUN.read_text().rstrip("\n")
