@@ -8,7 +8,7 @@ from pathlib import Path
 import pytest
 
 from shim.names import KNOWN
-from tests.deploy.tools import DEPLOY, ROOT, needs, said
+from tests.deploy.tools import DEPLOY, ROOT, needs, needs_analyze, said
 
 UNITS = DEPLOY / "systemd"
 SCRIPTS = sorted(
@@ -29,18 +29,18 @@ def as_installed(tmp_path: Path) -> Path:
     return tmp_path
 
 
-@needs("systemd-analyze")
+@needs_analyze()
 def test_units_are_valid(as_installed: Path) -> None:
     assert said("systemd-analyze", "verify", *sorted(as_installed.iterdir())) == ""
 
 
-@needs("systemd-analyze")
+@needs_analyze()
 @pytest.mark.parametrize("service", SERVICES)
 def test_exposure_is_at_most_one_and_a_half(service: str) -> None:
     said("systemd-analyze", "security", "--offline=yes", "--threshold=15", UNITS / f"{service}.service")
 
 
-@needs("systemd-analyze")
+@needs_analyze()
 def test_the_limit_would_be_noticed(tmp_path: Path) -> None:
     loose = re.sub(
         r"(?m)^(ProtectSystem|PrivateUsers|NoNewPrivileges)=.*$", "", (UNITS / "usage-shim.service").read_text()
