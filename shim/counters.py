@@ -31,6 +31,8 @@ FAMILIES: Final = (
     Family("refused", "usage_shim_refused", ("reason",), "Calls forwarded and not metered, by reason."),
     Family("guarded", "usage_shim_guarded", ("reason",), "Requests refused before anything was forwarded."),
     Family("upstream_errors", "usage_shim_upstream_errors", ("upstream", "reason"), "Upstreams that failed."),
+    Family("usage_option", "usage_shim_usage_option", ("upstream", "result"),
+           "Streams whose upstream rejected the usage option (rejected), or had before (left_out)."),
     Family("relay_errors", "usage_shim_relay_errors", (), "Faults of the shim itself that ended a call."),
     Family("metering_errors", "usage_shim_metering_errors", ("where",), "Faults of the meter; the call went on."),
     Family("lines_written", "usage_shim_lines_written", (), "Usage lines appended to the log."),
@@ -85,6 +87,7 @@ class Counters:
     refused: Tally
     guarded: Tally
     upstream_errors: Tally
+    usage_option: Tally
     relay_errors: Tally
     metering_errors: Tally
     lines_written: Tally

@@ -10,9 +10,14 @@ could not be taken out without unpacking and packing every other one, and loopba
 from __future__ import annotations
 
 import re
+import time
+from collections import OrderedDict
+from collections.abc import Callable
 from typing import Any, Final
 
 import orjson
+
+from shim.line import model_or_none
 
 WIRES: Final = frozenset({"openai-chat", "openai-completions"})
 # Always ends a stream with usage, whatever the request says: https://openrouter.ai/docs/use-cases/usage-accounting
@@ -21,6 +26,9 @@ NEED_NONE: Final = frozenset({"openrouter"})
 REJECTED: Final = (400, 422)
 REJECTION: Final = re.compile(rb"stream_options|include_usage")
 MAX_REJECTION: Final = 1 << 16
+# For how long, and for how many upstreams and models, that is remembered.
+REFUSAL_SECONDS: Final = 3600.0
+REFUSALS_KEPT: Final = 256
 
 OPTION: Final = b'"stream_options":{"include_usage":true}'
 TOKEN: Final = re.compile(rb'"(?:[^"\\]|\\.)*"|[{}\[\]:,]|[^\s{}\[\]:,"]+', re.DOTALL)
@@ -94,6 +102,33 @@ def _is_key(token: bytes, name: bytes) -> bool:
         return bool(orjson.loads(token) == orjson.loads(name))
     except orjson.JSONDecodeError:
         return False
+
+
+class Refusals:
+    """Upstreams and models that rejected the option, for a while: asking them twice each time would double the wait."""
+
+    def __init__(self, clock: Callable[[], float] = time.monotonic) -> None:
+        self._clock = clock
+        self._until: OrderedDict[tuple[str, str | None], float] = OrderedDict()
+
+    def add(self, upstream: str, model: object) -> None:
+        """``upstream`` rejected the option for ``model``, as the request names it."""
+        place = (upstream, model_or_none(model))
+        self._until[place] = self._clock() + REFUSAL_SECONDS
+        self._until.move_to_end(place)
+        if len(self._until) > REFUSALS_KEPT:
+            self._until.popitem(last=False)
+
+    def __contains__(self, place: tuple[str, object]) -> bool:
+        """Whether an upstream and model rejected the option lately."""
+        if not self._until:
+            return False
+        known = (place[0], model_or_none(place[1]))
+        until = self._until.get(known)
+        if until is not None and until <= self._clock():
+            del self._until[known]
+            return False
+        return until is not None
 
 
 class UsageRemover:

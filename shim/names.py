@@ -38,7 +38,7 @@ SETTINGS: Final = (
     Setting("VM_USAGE_ALLOWED_HOSTS", "loopback names", "shim collector hub", "Comma-separated extra Host names that may be used to reach the shim or the page."),
     Setting("VM_USAGE_TUNNEL_SECRET_FILE", "unset", "shim", "0600 file whose secret every call for an extra Host name must carry (header x-vm-usage-secret or first path segment)."),
     Setting("VM_USAGE_WORKERS", "1", "shim", "Shim processes that share the port."),
-    Setting("VM_USAGE_DRAIN_SECONDS", "20", "shim", "How long streams in flight may go on after SIGTERM."),
+    Setting("VM_USAGE_DRAIN_SECONDS", "20", "shim", "How long streams in flight may go on after SIGTERM; what is cut then is `interrupted`."),
     Setting("VM_USAGE_FINGERPRINT", "on", "shim", "on or off: sessions from a keyed fingerprint of a conversation's head where a call names none."),
     Setting("VM_USAGE_CA_FILE", "system store", "shim", "PEM file of extra certificate authorities for upstreams."),
     Setting("VM_USAGE_LOG_LEVEL", "info", "shim collector hub", "debug, info, warning or error. Debug adds events, never content."),

@@ -45,6 +45,7 @@ class Relay:
         self.log = log
         self.calls: set[Call] = set()
         self.draining = False
+        self.refusals = inject.Refusals()
 
 
 class Call:
@@ -60,6 +61,7 @@ class Call:
     _connection: UpstreamConnection | None = None
     _task: asyncio.Task[None] | None = None
     _plain: bytes | None = None  # the body of an injected call as the client sent it
+    _model: object = None  # of an injected call
     _to_send: tuple[bytes, bytes] | None = None  # head and body, kept until the answer begins
     _retried = False
     _upload: Upload | None = None
@@ -129,10 +131,20 @@ class Call:
             parsed = _json_object(body) if body else None
             tap.request(self._request.headers, parsed)
             if parsed is not None and inject.wants(self._place.upstream.name, self._place.wire, parsed):
-                edited = inject.add_option(body, parsed)
-                if edited is not None:
-                    self._plain, body, self.injected = body, edited, True
+                body = self._with_option(body, parsed)
         self._dispatch(body)
+
+    def _with_option(self, body: bytes, parsed: dict[str, Any]) -> bytes:
+        """The body with the usage option, unless there is no place for it or the upstream rejected it lately."""
+        self._model = self._place.model or parsed.get("model")
+        if (self._place.upstream.name, self._model) in self._relay.refusals:
+            self._relay.counters.usage_option.add(self._place.upstream.name, "left_out")
+            return body
+        edited = inject.add_option(body, parsed)
+        if edited is None:
+            return body
+        self._plain, self.injected = body, True
+        return edited
 
     def _dispatch(self, body: bytes) -> None:
         self._to_send = (self._request_head(len(body)), body)
@@ -255,6 +267,8 @@ class Call:
     def send_plain(self, *, reusable: bool) -> None:
         """The upstream does not know the usage option: send the request as the client made it."""
         assert self._plain is not None
+        self._relay.refusals.add(self._place.upstream.name, self._model)
+        self._relay.counters.usage_option.add(self._place.upstream.name, "rejected")
         body, self._plain, self.injected = self._plain, None, False
         if self._connection is not None:
             self._connection.release(reusable=reusable)
@@ -307,9 +321,9 @@ class Call:
     # The end
 
     def abort(self) -> None:
-        """Give the call up: the time to drain is over."""
+        """Give the call up: the time to drain is over, and the shim ends with the call in flight."""
         if not self.over:
-            self.finish("upstream_closed", reusable=False, keep_alive=False)
+            self.finish("interrupted", reusable=False, keep_alive=False)
 
     def finish(self, outcome: str, *, reusable: bool, keep_alive: bool = True) -> None:
         """End the call. ``reusable``: the upstream's connection may carry another one."""

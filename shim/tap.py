@@ -266,4 +266,5 @@ def _settled(outcome: str, status: int | None, reading: Reading) -> str:
     """The line's outcome: how the call ended (``outcome``), unless what the upstream said counts before that."""
     if status is None:
         return outcome
-    return outcome_of(reading, status, complete=outcome == "completed", client_gone=outcome == "client_closed")
+    found = outcome_of(reading, status, complete=outcome == "completed", client_gone=outcome == "client_closed")
+    return outcome if found == "upstream_closed" and outcome == "interrupted" else found

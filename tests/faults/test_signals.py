@@ -8,12 +8,14 @@ import socket
 import time
 from pathlib import Path
 
+import httpx
 import pytest
 
 from tests.e2e.programs import BIN, Shim, collector
 from tests.faults.client import Call
 from tests.faults.conftest import Start
 from tests.faults.processes import spawn, wait_for
+from tests.faults.shapes import MESSAGES
 from tests.faults.upstream import Upstream
 from tests.faults.watch import eventually, outcomes, post, status
 
@@ -107,15 +109,27 @@ def test_term_closes_the_port_at_once(shim: Shim):
 
 def test_term_ends_a_stream_that_outlasts_the_bound_and_accounts_for_it(start: Start):
     with start(VM_USAGE_DRAIN_SECONDS="0.5") as shim:
-        open_streams(shim, 3)
+        calls = open_streams(shim, 3)
         began = time.monotonic()
         shim.stop(signal.SIGTERM)
         assert shim.process.returncode == 0
         assert time.monotonic() - began < 5
     with start() as shim:
         lines = eventually(lambda: len(shim.lines()) == 3 and shim.lines())
-        assert set(outcomes(lines)) == {"m-1", "m-2", "m-3"}
-        assert "completed" not in outcomes(lines).values()
+        assert outcomes(lines) == {call.marker: "interrupted" for call in calls}
+        assert {(line["usage"], line["http_status"]) for line in lines} == {("missing", 200)}
+        assert "3 interrupted" in collector(shim.environ, "audit", str(shim.log))
+
+
+def test_what_was_seen_of_a_stream_that_outlasts_the_bound_is_kept(start: Start, upstream: Upstream):
+    with start(VM_USAGE_DRAIN_SECONDS="0.2", VM_USAGE_UPSTREAM_ANTHROPIC=upstream.url) as shim:
+        asked = MESSAGES.request("m-7", True)
+        with httpx.stream("POST", f"{shim.url}/picoclaw/anthropic/drip/v1/messages", json=asked, timeout=20) as stream:
+            texts = stream.iter_text()
+            while "word 1" not in next(texts):
+                pass
+            (line,) = shim.stop(signal.SIGTERM)
+    assert (line["outcome"], line["usage"], line["input_tokens"]) == ("interrupted", "partial", 7)
 
 
 def test_two_workers_share_the_log_and_a_kill_of_both_loses_no_call(start: Start):

@@ -9,7 +9,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from shim.inject import UsageRemover, add_option, is_usage_event, wants
+from shim.inject import REFUSAL_SECONDS, REFUSALS_KEPT, Refusals, UsageRemover, add_option, is_usage_event, wants
 
 USAGE = b'data: {"id":"c","choices":[],"usage":{"prompt_tokens":5,"completion_tokens":2,"total_tokens":7}}\n\n'
 DELTA = b'data: {"id":"c","choices":[{"index":0,"delta":{"content":"hi"}}],"usage":null}\n\n'
@@ -152,3 +152,31 @@ def test_the_remover_keeps_no_more_than_its_bound():
     remover = UsageRemover()
     passed = remover.feed(b"data: " + b"x" * (1 << 20))
     assert len(passed) > 1 << 20
+
+
+class TestRefusals:
+    """Who rejected the option is asked without it, for a while."""
+
+    def test_it_is_remembered_for_an_upstream_and_model_until_its_time_is_over(self):
+        now = 100.0
+        refusals = Refusals(lambda: now)
+        refusals.add("vllm", "m-1")
+        assert ("vllm", "m-1") in refusals
+        assert ("vllm", "m-2") not in refusals
+        assert ("openai", "m-1") not in refusals
+        now += REFUSAL_SECONDS
+        assert ("vllm", "m-1") not in refusals
+
+    def test_the_ones_refused_longest_ago_are_forgotten_past_the_bound(self):
+        refusals = Refusals()
+        for n in range(REFUSALS_KEPT + 1):
+            refusals.add("vllm", f"m-{n}")
+        assert ("vllm", "m-0") not in refusals
+        assert all(("vllm", f"m-{n}") in refusals for n in range(1, REFUSALS_KEPT + 1))
+
+    @pytest.mark.parametrize("model", [None, 5, "a model that no line can hold", {"a": 1}])
+    def test_a_model_that_is_no_name_is_none(self, model: object):
+        refusals = Refusals()
+        refusals.add("vllm", model)
+        assert ("vllm", None) in refusals
+        assert ("vllm", model) in refusals

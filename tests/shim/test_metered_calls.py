@@ -81,6 +81,9 @@ def test_a_plain_call_is_one_line(shim: Shim, provider: FakeUpstream, log: Log):
     assert 0 <= line["ttft_ms"] <= line["duration_ms"] < 5000
 
 
+REJECTION = whole(b'{"error":{"message":"Unknown parameter: stream_options"}}', "400 Bad Request")
+
+
 def test_a_stream_without_the_option_gets_it_and_its_event_is_taken_out(shim: Shim, provider: FakeUpstream, log: Log):
     provider.answers(sse(DELTA, FINISH, LAST))
     answer = post(shim, {**CHAT, "stream": True}, Accept_Encoding="gzip")
@@ -110,12 +113,29 @@ def test_usage_on_the_finish_event_stays_the_clients(shim: Shim, provider: FakeU
 
 
 def test_an_upstream_that_does_not_know_the_option_is_asked_without_it(shim: Shim, provider: FakeUpstream, log: Log):
-    rejection = whole(b'{"error":{"message":"Unknown parameter: stream_options"}}', "400 Bad Request")
-    provider.answers_in_turn([rejection], [sse(DELTA, FINISH)])
-    answer = post(shim, {**CHAT, "stream": True})
+    provider.answers_in_turn([REJECTION], [sse(DELTA, FINISH)])
+    body = {**CHAT, "model": "refuses-1", "stream": True}
+    answer = post(shim, body)
     assert answer.content == event(DELTA) + event(FINISH) + b"data: [DONE]\n\n"
-    assert json.loads(provider.got[1].body) == {**CHAT, "stream": True}
+    assert json.loads(provider.got[1].body) == body
     assert (log.one()["usage"], log.one()["http_status"]) == ("missing", 200)
+
+
+def test_an_upstream_that_does_not_know_the_option_is_asked_once_from_then_on(
+    shim: Shim, provider: FakeUpstream, log: Log
+):
+    body = {**CHAT, "model": "refuses-2", "stream": True}
+    provider.answers_in_turn([REJECTION], *[[sse(DELTA, FINISH)]] * 3)
+    for _ in range(3):
+        assert post(shim, body).content == event(DELTA) + event(FINISH) + b"data: [DONE]\n\n"
+    assert [json.loads(got.body) for got in provider.got[1:]] == [body] * 3
+    lines = eventually(lambda: len(log.lines()) == 3 and log.lines())
+    assert {line["usage"] for line in lines} == {"missing"}
+    counted = httpx.get(shim.url + "/-/status").json()["usage_option"]
+    assert {"upstream": "openai", "result": "left_out", "count": 2} in counted
+    provider.answers(sse(DELTA, FINISH, LAST))
+    post(shim, {**body, "model": "knows-it"})
+    assert b"include_usage" in provider.got[-1].body
 
 
 def test_another_rejection_of_an_injected_call_is_passed_on(shim: Shim, provider: FakeUpstream, log: Log):
