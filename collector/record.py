@@ -21,7 +21,7 @@ MODEL_SOURCES: Final = ("log", "config", "stream", "none")
 BASES: Final = ("billed", "runtime_price", "list_price")
 
 
-class Record(msgspec.Struct, frozen=True, gc=False):
+class Record(msgspec.Struct, frozen=True, gc=False, array_like=True):
     """One call, turn or session as its source tells it, before pricing. A struct: stores give them by the million.
 
     ``key``: the identity of the call within its runtime, **the same in every copy** (fork, resume, second home, second

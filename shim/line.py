@@ -11,7 +11,7 @@ from __future__ import annotations
 
 import re
 from dataclasses import dataclass, fields
-from typing import Any, Final
+from typing import Any, Final, NamedTuple
 
 import orjson
 
@@ -76,8 +76,7 @@ ID: Final = re.compile(r"([0-9A-Za-z][0-9A-Za-z_.-]{0,63})-([0-9]{1,18})")
 MAX_TOKENS: Final = 2**63 - 1
 
 
-@dataclass(frozen=True, slots=True)
-class Tokens:
+class Tokens(NamedTuple):
     """Token counts of one call, in tokens. ``None`` means not determinable, ``0`` means the source said zero.
 
     ``input_tokens`` is fresh input only; ``cache_write_1h_tokens`` is a subset of ``cache_write_tokens`` and

@@ -249,7 +249,7 @@ def test_the_same_record_in_two_homes_counts_once_and_a_fork_for_the_session_tha
 
 
 def test_a_record_that_grows_is_replaced_and_one_that_vanishes_stays(machine):
-    early = record("k", START, replace(COUNTS, output_tokens=1), PRICED, "s", revision=1)
+    early = record("k", START, COUNTS._replace(output_tokens=1), PRICED, "s", revision=1)
     machine.shelf.batches["a"] = [Batch(records=[early])]
     machine.read()
     machine.shelf.batches["a"] = [Batch(records=[msgspec.structs.replace(early, tokens=COUNTS, revision=2)])]

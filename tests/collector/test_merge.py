@@ -54,8 +54,8 @@ def test_without_ids_the_one_record_with_the_same_numbers_within_the_call_is_its
     "other",
     [
         replace(RECORD, start_ms=1_060_000, end_ms=1_060_000),
-        replace(RECORD, tokens=replace(COUNTS, output_tokens=31)),
-        replace(RECORD, tokens=replace(COUNTS, cache_read_tokens=21)),
+        replace(RECORD, tokens=COUNTS._replace(output_tokens=31)),
+        replace(RECORD, tokens=COUNTS._replace(cache_read_tokens=21)),
         replace(RECORD, model="gpt-5"),
         replace(RECORD, vm="vm-2"),
     ],
@@ -78,7 +78,7 @@ def test_a_record_that_a_response_id_has_claimed_is_no_candidate_for_others():
 def test_unknown_or_empty_counts_are_no_evidence():
     assert not same_tokens(Tokens(), Tokens())
     assert not same_tokens(Tokens(0, 0, 0, 0, 0, 0), Tokens(0, 0, 0, 0, 0, 0))
-    assert same_tokens(COUNTS, replace(COUNTS, cache_write_tokens=None))
+    assert same_tokens(COUNTS, COUNTS._replace(cache_write_tokens=None))
 
 
 @pytest.mark.parametrize(

@@ -1,7 +1,5 @@
 """What holds for the price of any record whatever: no exception, and no figure that claims more than is known."""
 
-from dataclasses import replace
-
 import msgspec
 from hypothesis import given, settings
 from hypothesis import strategies as st
@@ -92,7 +90,7 @@ def test_what_is_not_known_never_makes_a_figure_better(record, name):
         record, vendor_pico=None, acu_micro=None, local=False, model="claude-sonnet-4-5", provider="anthropic"
     )
     order = ("exact", "estimated", "partial", "tokens_only", "unavailable")
-    less = msgspec.structs.replace(record, tokens=replace(record.tokens, **{name: None}))
+    less = msgspec.structs.replace(record, tokens=record.tokens._replace(**{name: None}))
     if PRICER.price(record).reason == "bad_usage":
         return
     assert order.index(PRICER.price(less).status) >= order.index(PRICER.price(record).status)

@@ -119,7 +119,7 @@ def tell(world, draw, kind, number, ts, tokens, model, name, session, lines, rec
     if draw(st.booleans()):
         records.append(msgspec.structs.replace(own, session_id=f"fork-of-{session}", owner=START + 60_000))
     if draw(st.booleans()):
-        records.append(msgspec.structs.replace(own, tokens=replace(tokens, output_tokens=0), revision=1))
+        records.append(msgspec.structs.replace(own, tokens=tokens._replace(output_tokens=0), revision=1))
 
 
 class Vm:
