@@ -30,7 +30,10 @@ class RuntimeReport:
 
 @dataclass(slots=True)
 class IngestReport:
-    """One pass. ``refused`` and ``quarantined`` count by reason; ``errors``: path and reason of what cannot be read."""
+    """One pass. ``refused`` and ``quarantined`` count by reason; ``errors``: path and reason of what cannot be read.
+
+    ``lost_workers``: processes that ended before they had told all that they read; the rest was read in this one.
+    """
 
     files: int = 0
     unchanged: int = 0
@@ -41,6 +44,7 @@ class IngestReport:
     runtimes: dict[str, RuntimeReport] = field(default_factory=dict)
     errors: list[tuple[str, str]] = field(default_factory=list)
     missing_lines: int = 0
+    lost_workers: int = 0
     seconds: float = 0.0
 
     @property

@@ -1,13 +1,15 @@
 """Runtimes' own stores into the ledger: what is on disk, what changed, each batch and its position in one transaction.
 
-Unchanged sources are not opened. One broken store never hides another: what cannot be read is an error of that source.
+Unchanged sources are not opened. Where much is new, other processes read and this one writes (``read_pool``). One
+broken store never hides another: what cannot be read is an error of that source.
 """
 
 from __future__ import annotations
 
 import os
 import time
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
@@ -18,8 +20,20 @@ from collector.ingest_report import IngestReport, Progress, RuntimeReport
 from collector.ledger.sqlite import SqliteLedger
 from collector.ledger.writer import Transaction
 from collector.pricing import Pricer
+from collector.read_pool import Pool, Unread, workers_for
+from collector.read_worker import why
 from collector.runtimes import Batch, Reader, Source, SourceError
 from shim.allowlist import Allowlist
+
+
+@dataclass(frozen=True, slots=True)
+class _Waiting:
+    """A source that has changed: what ``stat`` says of it now, and about how many bytes are new."""
+
+    reader: Reader
+    source: Source
+    stamp: str
+    size: int
 
 
 class StoreIngest:
@@ -46,39 +60,58 @@ class StoreIngest:
         known = {
             path: (stamp, error) for path, stamp, error in self._ledger.select("SELECT path, stamp, error FROM store")
         }
+        waiting = list(self._waiting(home, readers, environ, known, report))
+        unread = (Unread(one.reader, one.source, self._state(one.source), one.size) for one in waiting)
+        with Pool(unread, workers_for(sum(one.size for one in waiting))) as pool:
+            for one, (begun, batches) in zip(waiting, pool, strict=True):
+                self._source(one, begun.state, batches, report, progress)
+        report.lost_workers += pool.lost_workers
+
+    def _waiting(
+        self,
+        home: Path,
+        readers: Iterable[Reader],
+        environ: Mapping[str, str],
+        known: Mapping[str, tuple[str, str | None]],
+        report: IngestReport,
+    ) -> Iterator[_Waiting]:
+        """The sources that have changed, in the order in which they are read."""
         for reader in readers:
             try:
                 for source in reader.sources(home, environ):
-                    self._source(reader, source, known.get(str(source.path)), report, progress)
+                    mine = report.runtime(source.runtime)
+                    mine.files += 1
+                    found, before = stamp(source), known.get(str(source.path), ("", None))
+                    if before == (found, None):
+                        mine.unchanged += 1
+                    else:
+                        yield _Waiting(reader, source, found, max(0, _size(found) - _size(before[0])))
             except (SourceError, OSError) as error:
                 report.failed(home, f"{reader.runtime}: {error}")
 
+    def _state(self, source: Source) -> dict[str, Any] | None:
+        row = self._ledger.select("SELECT state FROM store WHERE path = ?", (str(source.path),))
+        return orjson.loads(row[0][0]) if row and row[0][0] else None
+
     def _source(
         self,
-        reader: Reader,
-        source: Source,
-        known: tuple[str, str | None] | None,
+        one: _Waiting,
+        state: dict[str, Any] | None,
+        batches: Iterator[Batch],
         report: IngestReport,
         progress: Progress,
     ) -> None:
-        mine = report.runtime(source.runtime)
-        mine.files += 1
-        found = stamp(source)
-        if known == (found, None):
-            mine.unchanged += 1
-            return
-        row = self._ledger.select("SELECT state FROM store WHERE path = ?", (str(source.path),))
-        state = orjson.loads(row[0][0]) if row and row[0][0] else None
-        unfinished = False
+        source, mine, unfinished = one.source, report.runtime(one.source.runtime), False
         try:
-            for batch in reader.read(source, state):
+            for batch in batches:
                 self._batch(source, batch, mine)
                 state, unfinished = batch.state, unfinished or batch.unfinished
-            self._done(source, "" if unfinished else found, state, None)
-        except SourceError as error:
-            self._failed(source, error.reason, report)
+            self._done(source, "" if unfinished else one.stamp, state, None)
         except Exception as error:
-            self._failed(source, f"cannot be read ({type(error).__name__})", report)
+            if os.path.lexists(source.path):
+                self._failed(source, why(error), report)
+            else:
+                mine.skipped["vanished"] += 1
         progress(os.path.getsize(source.path) if source.path.exists() else 0)
 
     def _failed(self, source: Source, reason: str, report: IngestReport) -> None:
@@ -116,6 +149,11 @@ def stamp(source: Source) -> str:
         except OSError:
             parts.append("-")
     return " ".join(parts)
+
+
+def _size(found: str) -> int:
+    """The bytes of a source by its stamp."""
+    return sum(int(part.split(".")[2]) for part in found.split() if part != "-")
 
 
 def _save(tx: Transaction, source: Source, found: str, state: dict[str, Any] | None, error: str | None) -> None:

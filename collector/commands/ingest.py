@@ -67,5 +67,7 @@ def lines(report: IngestReport) -> list[str]:
         if one.evidence:
             text += f", {one.evidence} kept as evidence"
         found.append(f"{text}, skipped {skipped}" if skipped else text)
+    if report.lost_workers:
+        found.append(f"{report.lost_workers} reading processes ended early; this one read what they had left")
     found += [f"not read: {path}: {reason}" for path, reason in report.errors]
     return found

@@ -1,9 +1,11 @@
 """How fast Claude Code transcripts are read, and how fast an unchanged home is listed again.
 
-``python -m tests.bench.runtimes [--lines 1000000] [--files 1000] [--others]``: writes synthetic transcripts of the
-shape of 2.1 (a third of the lines are assistant messages of one to three blocks, the rest prompts, tool results and
-attachments) into a temporary folder, reads them in a process of its own and prints lines/s, MB/s and peak memory.
-``--others`` runs ``ccusage`` and ``tokscale`` from npm on the same files and prints the ratios.
+``python -m tests.bench.runtimes [--lines 1000000] [--files 1000] [--others FOLDER]``: writes synthetic transcripts of
+the shape of 2.1 (a third of the lines are assistant messages of one to three blocks, the rest prompts, tool results and
+attachments) into a temporary folder, reads them as ``usage-collector ingest`` does (``collector.read_pool``; ledger
+aside), with as many processes as it would take and with one, and prints medians of lines/s, MB/s, processor seconds and
+the most memory of all processes together. ``--others FOLDER``: the same of ``ccusage`` and of ``tokscale``'s native
+core, in alternation on the same files, from a folder made with ``npm install ccusage@20.0.24 tokscale``.
 """
 
 from __future__ import annotations
@@ -14,19 +16,24 @@ import os
 import random
 import resource
 import shutil
+import statistics
 import subprocess
 import sys
 import tempfile
+import threading
 import time
 from collections.abc import Iterator
+from dataclasses import dataclass
 from datetime import UTC, datetime, timedelta
 from pathlib import Path
 
+from tests.bench.process import machine
+
 TEXT = "The quick brown fox reads a file, changes two lines and runs the tests again. " * 40
-OTHERS = {
-    "ccusage": ["npx", "--yes", "ccusage@20.0.24", "daily", "--json", "--offline"],
-    "tokscale": ["npx", "--yes", "tokscale@latest", "--json"],
-}
+CCUSAGE = "node_modules/@ccusage/ccusage-linux-x64/bin/ccusage"
+TOKSCALE = (
+    "require('./node_modules/@tokscale/core').parseLocalSources({homeDir: process.env.HOME, sources: ['claude']})"
+)
 
 
 def transcript(session: str, lines: int, seed: int) -> Iterator[str]:
@@ -75,82 +82,119 @@ def generate(home: Path, lines: int, files: int) -> int:
     return size
 
 
-def read(home: Path) -> None:
-    """Read everything once and print what it took, in this process alone."""
+def read(home: Path, workers: int | None) -> None:
+    """Read everything once as an ingest does and print what came of it."""
+    from collector.read_pool import Pool, Unread, workers_for
     from collector.runtimes.claude_code import READER
 
-    began = time.perf_counter()
+    sources = list(READER.sources(home, {}))
+    sizes = [source.path.stat().st_size for source in sources]
+    unread = [Unread(READER, source, None, size) for source, size in zip(sources, sizes, strict=True)]
     records = tokens = 0
-    for source in READER.sources(home, {}):
-        for batch in READER.read(source, None):
-            records += len(batch.records)
-            tokens += sum(record.tokens.output_tokens or 0 for record in batch.records)
-    seconds = time.perf_counter() - began
+    with Pool(unread, workers_for(sum(sizes)) if workers is None else workers) as pool:
+        for _, batches in pool:
+            for batch in batches:
+                records += len(batch.records)
+                tokens += sum(record.tokens.output_tokens or 0 for record in batch.records)
     began = time.perf_counter()
-    sources = sum(1 for _ in READER.sources(home, {}))
-    listed = time.perf_counter() - began
-    memory = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss / 1024
-    result = {"seconds": seconds, "mb": memory, "records": records, "output_tokens": tokens}
-    print(json.dumps({**result, "sources": sources, "listed_seconds": listed}))
+    listed = sum(1 for _ in READER.sources(home, {}))
+    seconds = time.perf_counter() - began
+    print(json.dumps({"records": records, "output_tokens": tokens, "files": listed, "listed_seconds": seconds}))
 
 
-def measured(command: list[str], home: Path) -> dict[str, float] | None:
-    """Wall time and peak memory of another program on the same home; ``None`` where it is not to be had."""
+@dataclass(frozen=True, slots=True)
+class Run:
+    """One program reading the home once: wall and processor seconds, most memory of its processes, its last line."""
+
+    seconds: float
+    cpu: float
+    mb: float
+    said: str
+
+
+def measured(command: list[str], home: Path, folder: Path) -> Run:
+    """Run a program in ``folder`` with ``home`` as its home."""
     environ = {**os.environ, "HOME": str(home), "CLAUDE_CONFIG_DIR": str(home / ".claude")}
-    timed = ["/usr/bin/env", sys.executable, "-c", TIMED, *command]
-    done = subprocess.run(timed, env=environ, capture_output=True, text=True, timeout=900, check=False)
-    if done.returncode:
-        return None
-    return json.loads(done.stdout.splitlines()[-1])
+    before = resource.getrusage(resource.RUSAGE_CHILDREN)
+    began, most = time.perf_counter(), 0.0
+    process = subprocess.Popen(command, env=environ, cwd=folder, stdout=subprocess.PIPE, text=True)
+    said: list[str] = []
+    reader = threading.Thread(target=lambda: said.extend(process.stdout or ()))
+    reader.start()
+    while process.poll() is None:
+        most = max(most, megabytes(process.pid))
+        time.sleep(0.01)
+    reader.join()
+    after = resource.getrusage(resource.RUSAGE_CHILDREN)
+    if process.returncode:
+        raise SystemExit(f"{command[0]} ended with {process.returncode}")
+    cpu = after.ru_utime + after.ru_stime - before.ru_utime - before.ru_stime
+    return Run(time.perf_counter() - began, cpu, most, said[-1] if said else "")
 
 
-TIMED = """
-import json, resource, subprocess, sys, time
-began = time.perf_counter()
-code = subprocess.run(sys.argv[1:], stdout=subprocess.DEVNULL).returncode
-print(json.dumps({"seconds": time.perf_counter() - began,
-                  "mb": resource.getrusage(resource.RUSAGE_CHILDREN).ru_maxrss / 1024}))
-sys.exit(code)
-"""
+def megabytes(pid: int) -> float:
+    """Resident memory of a process and its children; what several share is counted once (PSS)."""
+    total = 0.0
+    try:
+        for line in Path(f"/proc/{pid}/smaps_rollup").read_text().splitlines():
+            if line.startswith("Pss:"):
+                total = int(line.split()[1]) / 1024
+        children = Path(f"/proc/{pid}/task/{pid}/children").read_text().split()
+    except OSError:  # it has just ended
+        return total
+    return total + sum(megabytes(int(child)) for child in children)
+
+
+def commands(home: Path, others: Path | None) -> dict[str, list[str]]:
+    """What is measured, by name; ours first."""
+    ours = [sys.executable, "-m", "tests.bench.runtimes", "--read", str(home)]
+    found = {"vm-usage": ours, "vm-usage, one process": [*ours, "--workers", "0"]}
+    if others is not None:
+        found["ccusage"] = [str(others / CCUSAGE), "daily", "--json", "--offline"]
+        found["tokscale core"] = ["node", "-e", TOKSCALE]
+    return found
 
 
 def main() -> None:
-    """Generate, measure, print a table."""
+    """Generate, measure in alternation, print a table."""
     parser = argparse.ArgumentParser(description=__doc__)
     parser.add_argument("--lines", type=int, default=1_000_000)
     parser.add_argument("--files", type=int, default=1_000)
-    parser.add_argument("--others", action="store_true")
+    parser.add_argument("--rounds", type=int, default=3)
+    parser.add_argument("--others", type=Path, help="Folder with node_modules of ccusage and tokscale.")
     parser.add_argument("--read", type=Path, help=argparse.SUPPRESS)
+    parser.add_argument("--workers", type=int, help=argparse.SUPPRESS)
     options = parser.parse_args()
     if options.read:
-        read(options.read)
+        read(options.read, options.workers)
         return
     home = Path(tempfile.mkdtemp(prefix="bench-"))
     try:
         size = generate(home, options.lines, options.files)
-        print(f"{options.lines:,} lines in {options.files:,} files, {size / 1e6:,.0f} MB")
-        command = [sys.executable, "-m", "tests.bench.runtimes", "--read", str(home)]
-        subprocess.run(command, check=True, capture_output=True)  # the page cache is warm for everyone
-        ours = json.loads(subprocess.run(command, check=True, capture_output=True, text=True).stdout)
-        show("vm-usage", options.lines, size, ours, ours)
-        print(f"  {ours['records']:,} calls; {ours['sources']:,} files listed in {ours['listed_seconds']:.3f} s")
-        for name, other in OTHERS.items() if options.others else ():
-            measured(other, home)
-            result = measured(other, home)
-            if result is None:
-                print(f"{name}: not available")
-            else:
-                show(name, options.lines, size, result, ours)
+        print(f"{options.lines:,} lines in {options.files:,} files, {size / 1e6:,.0f} MB; {machine()}")
+        programs = commands(home, options.others and options.others.resolve())
+        runs: dict[str, list[Run]] = {name: [] for name in programs}
+        for number in range(options.rounds + 1):  # the first warms the page cache and does not count
+            for name, command in programs.items():
+                run = measured(command, home, options.others if name == "tokscale core" else Path.cwd())
+                runs[name] += [run] if number else []
+        for name in programs:
+            show(name, options.lines, size, runs[name], runs["vm-usage"])
+        said = json.loads(runs["vm-usage"][0].said)
+        print(f"  {said['records']:,} calls; {said['files']:,} files listed in {said['listed_seconds']:.3f} s")
     finally:
         shutil.rmtree(home)
 
 
-def show(name: str, lines: int, size: int, result: dict[str, float], ours: dict[str, float]) -> None:
-    """One line of the table; the ratios are ours to theirs."""
-    rate = lines / result["seconds"]
+def show(name: str, lines: int, size: int, runs: list[Run], ours: list[Run]) -> None:
+    """One line of the table; speed and memory are ours relative to this one's."""
+    seconds, cpu = statistics.median(run.seconds for run in runs), statistics.median(run.cpu for run in runs)
+    mb = statistics.median(run.mb for run in runs)
+    faster = seconds / statistics.median(run.seconds for run in ours)
+    smaller = statistics.median(run.mb for run in ours) / mb
     print(
-        f"{name:10} {rate:10,.0f} lines/s {size / 1e6 / result['seconds']:7,.0f} MB/s {result['mb']:6,.0f} MB"
-        f"   speed x{result['seconds'] / ours['seconds']:.2f}, memory x{ours['mb'] / result['mb']:.2f}"
+        f"{name:22} {lines / seconds:10,.0f} lines/s {size / 1e6 / seconds:6,.0f} MB/s {cpu:6.2f} s cpu {mb:6,.0f} MB"
+        f"   speed x{faster:.2f}, memory x{smaller:.2f}"
     )
 
 
