@@ -62,7 +62,7 @@ def _without_hour_writes_where_unpriced(card: Card, tokens: Tokens) -> Tokens:
     whole = tokens.input_tokens + tokens.cache_read_tokens + tokens.cache_write_tokens
     if card.rates(whole).cache_write_1h is not None:
         return tokens
-    return Tokens(*[getattr(tokens, name) for name in tokens.__slots__[:3]], 0, *[tokens.output_tokens, 0])
+    return tokens._replace(cache_write_1h_tokens=0, reasoning_tokens=0)
 
 
 @settings(max_examples=600, deadline=None)

@@ -7,7 +7,7 @@ likes, and compare. Token numbers of a call are unique in a world unless ``alike
 from __future__ import annotations
 
 from collections import Counter
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, field
 from pathlib import Path
 
 import msgspec
