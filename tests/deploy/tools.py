@@ -27,6 +27,6 @@ def needs_analyze() -> pytest.MarkDecorator:
 
 def said(*words: str | Path, code: int = 0) -> str:
     """What a command prints on both streams; its exit status has to be ``code``."""
-    done = subprocess.run([str(word) for word in words], capture_output=True, text=True, timeout=60)
+    done = subprocess.run([str(word) for word in words], capture_output=True, text=True, timeout=300)
     assert done.returncode == code, done.stdout + done.stderr
     return done.stdout + done.stderr

@@ -129,7 +129,7 @@ def begin(metering: Machine) -> Begin:
 
 def result(process: subprocess.Popen[str]) -> dict[str, Any]:
     """What came of a call that was begun."""
-    out, _ = process.communicate(timeout=90)
+    out, _ = process.communicate(timeout=180)
     found: dict[str, Any] = json.loads(out)
     return found
 
@@ -167,7 +167,7 @@ def measured(machine: Machine) -> int:
     return sum(line["output_tokens"] == OUTPUT for line in lines(machine))
 
 
-def eventually(true: Callable[[], bool], seconds: float = 20) -> None:
+def eventually(true: Callable[[], bool], seconds: float = 60) -> None:
     """Wait until something is so."""
     until = time.monotonic() + seconds
     while not true():

@@ -20,7 +20,7 @@ PACKAGES: Final = (
     "systemd,systemd-sysv,dbus,python3,python3-venv,logrotate,ca-certificates,curl,procps,acl,passwd,tzdata"
 )
 FLEET: Final = PACKAGES + ",ansible-core,ansible-lint,cloud-init,python3-apt"
-BOOT_SECONDS: Final = 60
+BOOT_SECONDS: Final = 120
 ENVIRON: Final = {"PATH": "/usr/sbin:/usr/bin:/sbin:/bin", "LANG": "C.UTF-8", "HOME": "/root"}
 KEPT_SECONDS: Final = 24 * 3600
 

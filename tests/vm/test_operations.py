@@ -24,7 +24,7 @@ def newest(metering: Machine, package: Path, tmp_path_factory: pytest.TempPathFa
     if status(metering)["version"] != packages.NEXT:
         metering.copy(packages.next_release(package, tmp_path_factory.mktemp("next")), "/root/next.deb")
         metering.run("dpkg", "-i", "/root/next.deb")
-        eventually(lambda: status(metering)["version"] == packages.NEXT, seconds=30)
+        eventually(lambda: status(metering)["version"] == packages.NEXT)
     return metering
 
 
@@ -45,7 +45,7 @@ def test_rolled_back_to_the_older_release_everything_is_still_there(newest: Mach
     counted = calls(newest)
     newest.sh("cd /root\n" + commands("Rollback")[0])
     call()
-    eventually(lambda: status(newest)["version"] != packages.NEXT, seconds=30)
+    eventually(lambda: status(newest)["version"] != packages.NEXT)
     assert call()["status"] == 200
     eventually(lambda: calls(newest) == counted + 2)
     assert newest.out("systemctl", "is-active", "usage-shim.socket", "usage-collector") == "active\nactive"
@@ -67,7 +67,7 @@ def test_a_ledger_that_the_newer_release_migrated_is_refused_made_again_and_put_
     eventually(lambda: complete(newest) and not migrated(newest))
     newest.sh(f"cd /root\n{upgrade}\n{put_back}")
     eventually(lambda: complete(newest) and migrated(newest))
-    eventually(lambda: status(newest)["version"] == MIGRATING, seconds=30)
+    eventually(lambda: status(newest)["version"] == MIGRATING)
 
 
 def migrated(machine: Machine) -> bool:

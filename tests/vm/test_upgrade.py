@@ -29,7 +29,7 @@ def test_an_upgrade_waits_for_the_stream_and_keeps_everything(
     assert metering.show("usage-shim", "MainPID") == pid  # still the old one: a call is in flight
     assert call()["status"] == 200
     assert result(stream) == {"status": 200, "whole": True, "words": 150, "usage": False}
-    eventually(lambda: status(metering)["version"] == packages.NEXT, seconds=30)
+    eventually(lambda: status(metering)["version"] == packages.NEXT)
     assert call()["status"] == 200
     assert metering.out("cat", "/etc/default/usage-shim") == settings
     eventually(lambda: len(lines(metering)) == written + 3)
