@@ -9,6 +9,8 @@ True here (sources: https://github.com/anomalyco/opencode packages/opencode/src/
   same millisecond (parallel sub-agents) are told apart by their numbers, as far as one database shows both.
 * The session row sums its steps and **subtracts** what is reverted, so rows of messages are the records and only what
   the session row has beyond them is one more record.
+* Version 2 keeps messages in ``session_message`` (since 1.18, empty there at first) and fills it with those of before
+  under new ids; its forks name their source (``fork_session_id``) and sum up from 0.
 * A message of a running call is read as it is and replaced later: its key does not depend on its numbers.
 """
 
@@ -18,7 +20,7 @@ import os
 import re
 from collections import Counter
 from collections.abc import Iterable, Iterator, Mapping
-from dataclasses import replace
+from dataclasses import dataclass, replace
 from itertools import groupby
 from pathlib import Path
 from typing import Any, Final
@@ -65,17 +67,12 @@ SESSION_COLUMNS: Final = (
     "tokens_reasoning",
     "tokens_cache_read",
     "tokens_cache_write",
+    "fork_session_id",
 )
 LISTED: Final = KnownIds("session", "id")
-ROLE: Final = picked("data", "$.role")
-FIELDS: Final = picked("data", *(f"$.{path}" for path in MESSAGE_PATHS))
 BEGAN: Final = picked("data", "$.time.created")
-# Messages of changed sessions, and those of other sessions that began with one of them: they may share its key.
-MESSAGES: Final = f"""SELECT id, session_id, {FIELDS} FROM message WHERE {ROLE} = 'assistant' AND (session_id {AMONG}
-    OR time_created IN (SELECT time_created FROM message WHERE session_id {AMONG})) ORDER BY {BEGAN}"""  # noqa: S608
 NUMBERS: Final = ("tokens.input", "tokens.output", "tokens.reasoning", "tokens.cache.read", "cost", "time.completed")
 SUMS: Final = ", ".join(f"total({picked('data', f'$.{path}')})" for path in NUMBERS)
-DIGEST: Final = f"SELECT session_id, count(*), total(rowid), total(length(data)), {SUMS} FROM message GROUP BY 1"  # noqa: S608
 CONFIGS: Final = ("opencode.json", "opencode.jsonc", "config.json")
 _COMMENT: Final = re.compile(rb'("(?:\\.|[^"\\])*")|//[^\n]*|/\*.*?\*/|,(?=\s*[}\]])', re.S)
 
@@ -90,6 +87,37 @@ FACTS: Final = Facts(
     cost_field="message.cost",
     cost_unit="USD",
     cost_basis="runtime_price",
+)
+
+
+@dataclass(frozen=True, slots=True)
+class _Table:
+    """A table of messages: which of its rows are an assistant's, and where in the JSON the call's facts stand."""
+
+    name: str
+    is_assistant: str
+    paths: tuple[str, ...]
+
+    @property
+    def messages(self) -> str:
+        """Messages of changed sessions, and those of others that began with one of them: they may share its key."""
+        fields = picked("data", *(f"$.{path}" for path in self.paths))
+        return f"""SELECT id, session_id, {fields} FROM {self.name} WHERE {self.is_assistant} AND (session_id {AMONG}
+            OR time_created IN (SELECT time_created FROM {self.name} WHERE session_id {AMONG})) ORDER BY {BEGAN}"""  # noqa: S608
+
+    @property
+    def digest(self) -> str:
+        """What is compared to see which sessions have changed."""
+        return f"SELECT session_id, count(*), total(rowid), total(length(data)), {SUMS} FROM {self.name} GROUP BY 1"  # noqa: S608
+
+
+TABLES: Final = (
+    _Table("message", f"{picked('data', '$.role')} = 'assistant'", MESSAGE_PATHS),
+    _Table(
+        "session_message",
+        "type = 'assistant' AND json_valid(CAST(data AS TEXT))",
+        ("model.providerID", "model.id", *MESSAGE_PATHS[2:]),
+    ),
 )
 
 
@@ -136,19 +164,23 @@ class _Reading:
         self._state = state
         self._rests: set[str] = set(state.get("rests", ()))
         columns = database.columns("session")
-        if not columns or not database.columns("message"):
+        self._tables = [table for table in TABLES if database.columns(table.name)]
+        if not columns or not self._tables:
             raise SourceError(path, "no sessions and messages in it (yet)")
         self._has_parts = bool(database.columns("part"))
         self._changes = Changes(state.get("sessions"))
         self._changes.see(database.rows(select("session", SESSION_COLUMNS, columns)))
-        self._changes.see(database.rows(DIGEST))
+        for table in self._tables:
+            self._changes.see(database.rows(table.digest))
         self._heads = {head.id: head for head in self._sessions(columns)}
         self._sums: dict[str, Counts] = {}
         self._last: dict[str, Message] = {}
+        # Calls of the first table, where there is more than one: the second may have them again.
+        self._known: set[tuple[str, str]] = set()
 
     def batches(self) -> Iterator[Batch]:
         batch = Batch()
-        for _, together in groupby(self._messages(batch.skipped), key=lambda message: message.created):
+        for _, together in groupby(self._counted(batch.skipped), key=lambda message: message.created):
             alike: dict[str, list[Message]] = {}
             for message in together:
                 alike.setdefault(message.key, []).append(message)
@@ -174,22 +206,35 @@ class _Reading:
                     values.millis(row[4]),
                     values.millis(row[5]),
                     version_of(row[2]),
-                    values.reference(row[1]),
+                    values.reference(row[1]) or values.reference(row[12]),
                     values.model(model.get("id")),
                     values.name(model.get("providerID")),
                     usage_of(row[6], row[7:12]) if "tokens_input" in columns else None,
+                    forked=row[12] is not None,
                 )
 
     def _messages(self, skipped: Counter[str]) -> Iterator[Message]:
-        """Assistant messages in the order of their start, so that copies of one call stand together."""
+        """Assistant messages of each table in the order of their start, so that copies of one call stand together."""
         changed = self._changes.sessions
-        for identity, session, data in self._database.rows(MESSAGES, (changed, changed)):
-            message = message_of(identity, session, orjson.loads(data))
-            if message is None or message.session not in self._heads:
-                skipped["bad_json"] += 1
-                continue
-            message = self._with_steps(message)
-            self._sums[message.session] = self._sums.get(message.session, NOTHING) + message.usage
+        for number, table in enumerate(self._tables):
+            for identity, session, data in self._database.rows(table.messages, (changed, changed)):
+                message = message_of(identity, session, orjson.loads(data))
+                if message is None or message.session not in self._heads:
+                    skipped["bad_json"] += 1
+                elif number and (message.session, message.key) in self._known:
+                    skipped["copy"] += 1
+                else:
+                    if number + 1 < len(self._tables):
+                        self._known.add((message.session, message.key))
+                    yield self._with_steps(message)
+
+    def _counted(self, skipped: Counter[str]) -> Iterator[Message]:
+        """Those that used something, added up by session."""
+        for message in self._messages(skipped):
+            head = self._heads[message.session]
+            # A fork whose total begins at 0 has not added up what was copied into it.
+            if not (head.forked and message.created < (head.created or 0) * 1000):
+                self._sums[message.session] = self._sums.get(message.session, NOTHING) + message.usage
             if message.usage.size:
                 if (last := self._last.get(message.session)) is None or last.created <= message.created:
                     self._last[message.session] = message

@@ -44,7 +44,10 @@ STEP_PATHS: Final = ("cost", *MESSAGE_PATHS[8:])
 
 @dataclass(frozen=True, slots=True)
 class Head:
-    """A session as its row or file tells it; ``rollup`` is ``None`` where the version keeps none."""
+    """A session as its row or file tells it; ``rollup`` is ``None`` where the version keeps none.
+
+    ``forked``: it names the session that it was copied from.
+    """
 
     id: str
     created: float | None
@@ -54,6 +57,7 @@ class Head:
     model: str | None = None
     provider: str | None = None
     rollup: Counts | None = None
+    forked: bool = False
 
 
 @dataclass(frozen=True, slots=True)

@@ -293,6 +293,71 @@ def test_every_channel_has_its_database_and_a_variable_names_another(store):
     assert read_home(READER, store.home, {"OPENCODE_DB": str(store.home / "mine.db")}).of("s")
 
 
+SECOND = """CREATE TABLE IF NOT EXISTS session_message (id TEXT PRIMARY KEY, session_id TEXT, type TEXT, seq INTEGER,
+    time_created INTEGER, time_updated INTEGER, data TEXT)"""
+
+
+def in_second(store, name, session, data, kind="assistant"):
+    """A message as version 2 keeps it: its kind in a column, provider and model together."""
+    content = {key: value for key, value in data.items() if key not in ("role", "modelID", "providerID")}
+    content["model"] = {"id": data["modelID"], "providerID": data["providerID"]}
+    change(store.database, SECOND)
+    change(
+        store.database,
+        "INSERT OR REPLACE INTO session_message VALUES (?,?,?,0,?,0,?)",
+        parameters=(name, session, kind, data["time"]["created"], json.dumps(content)),
+    )
+
+
+def test_messages_of_version_2_are_calls(store):
+    store.session("s")
+    in_second(store, "m1", "s", message(tokens=usage(100, 20, 5), cost=0.5))
+    in_second(store, "m2", "s", message(at=9, tokens=usage(7, 3), model="gpt-5", provider="openai"))
+    in_second(store, "u", "s", message(at=5, tokens=usage(999, 999)), kind="user")
+    one, two = sorted(store.read().of("s"), key=lambda record: record.ts)
+    assert (one.tokens.output_tokens, one.vendor_pico, one.provider, one.model) == (
+        25,
+        5 * 10**11,
+        "anthropic",
+        "claude-sonnet-4-5",
+    )
+    assert (two.tokens.input_tokens, two.model) == (7, "gpt-5")
+
+
+def test_what_version_2_took_over_from_version_1_counts_once(store):
+    store.session("s", row=usage(150, 30), cost=0.001)
+    store.message("m", "s", message())
+    in_second(store, "other-id", "s", message())
+    read = store.read()
+    assert total(read.of("s"), "input_tokens") == 150  # the message, and what the row has beyond it
+    assert read.skipped["copy"] == 1
+    in_second(store, "m2", "s", message(at=9, tokens=usage(50, 10)))
+    assert total(store.read().of("s"), "input_tokens") == 150
+
+
+def test_a_fork_of_version_2_names_its_source_and_sums_up_from_0(store):
+    change(store.database, "ALTER TABLE session ADD COLUMN fork_session_id TEXT")
+    store.session("s", row=usage(100, 20), cost=0.001)
+    in_second(store, "m", "s", message())
+    store.session("fork", at=5000, row=usage(70, 9), cost=0.002)
+    change(store.database, "UPDATE session SET fork_session_id = 's' WHERE id = 'fork'")
+    in_second(store, "evt_1", "fork", message())
+    in_second(store, "own", "fork", message(at=6000, tokens=usage(40, 9)))
+    read = store.read()
+    assert (total(read.of("s"), "input_tokens"), total(read.of("fork"), "input_tokens")) == (100, 70)
+    assert read.sessions["fork"].parent_session_id == "s"
+
+
+def test_a_database_with_messages_of_version_2_alone_is_read(store):
+    store.session("s")
+    in_second(store, "m", "s", message())
+    change(store.database, "DROP TABLE part")
+    change(store.database, "DROP TABLE message")
+    in_second(store, "torn", "s", message(at=3))
+    change(store.database, "UPDATE session_message SET data = '{' WHERE id = 'torn'")
+    assert total(store.read().of("s"), "input_tokens") == 100
+
+
 @settings(max_examples=25, deadline=None)
 @given(data=st.data())
 def test_any_moments_of_reading_end_at_the_same_numbers(data, tmp_path_factory):
