@@ -7,7 +7,7 @@ reasoning is inside output. True here:
   has too and is not read; a sub-agent is a session ``<session>:<agent>`` of its own.
 - the wire never names the model. A sub-agent may record the one it was launched with; for the rest there is only
   ``default_model`` in the configuration **as it is now** (a caveat), and ``--model`` or ``KIMI_MODEL_NAME`` leave no
-  trace. No configuration, no model.
+  trace. No configuration, no model: a session that was read without one is read again when there is one.
 - a fork copies lines with their times and says nothing: ``lineage`` tells which session it was.
 """
 
@@ -30,6 +30,7 @@ from shim.line import Tokens
 
 RUNTIME: Final = "kimi_cli"
 WIRE: Final = "wire.jsonl"
+CONFIG: Final = "config.toml"
 SUBAGENTS: Final = "subagents"
 HEAD_BYTES: Final = 64 << 10
 CAVEAT: Final = "model_from_config"
@@ -91,6 +92,7 @@ class _Wire:
             self.model.source,
             owner=self.start if self.start is not None else when,
             parent_session_id=self.parent,
+            revision=int(self.model.name is not None),
             caveat=self.model.caveat,
             response_id=response,
         )
@@ -110,8 +112,9 @@ class KimiCli:
         yield from places.stray(RUNTIME, home, root)
         if places.leads_out(home, root):
             return
+        config = (root / CONFIG,) if places.own(home, root / CONFIG) else ()
         for entry in places.walk(root / "sessions", lambda file: file == WIRE, depth=4):
-            yield Source(RUNTIME, Path(entry.path))
+            yield Source(RUNTIME, Path(entry.path), config)
 
     def read(self, source: Source, state: dict[str, Any] | None) -> Iterator[Batch]:
         """Records from the saved offset on. Raises ``SourceError``."""
@@ -120,16 +123,17 @@ class KimiCli:
         agent = folder.name if folder.parent.name == SUBAGENTS else None
         main = folder.parent.parent if agent else folder
         forked = None if "start" in saved else self._forked_at(main / WIRE)
-        share = main.parent.parent.parent
+        named = _model(main.parent.parent.parent, folder if agent else None)
+        nameless = "model" in saved and saved["model"] is None and named.name is not None
         wire = _Wire(
             f"{main.name}:{agent}" if agent else main.name,
             main.name if agent else None,
             forked,
             saved.get("start"),
             saved.get("ended"),
-            _model(share, folder if agent else None),
+            named,
         )
-        file = LineFile(source.path, saved.get("at"))
+        file = LineFile(source.path, None if nameless else saved.get("at"))
         for block in file.blocks():
             records = [record for line in lines(block) if (record := wire.take(line)) is not None]
             yield _batch(wire, records, file.position)
@@ -146,7 +150,8 @@ def _batch(wire: _Wire, records: list[Record], position: list[int]) -> Batch:
     skipped, wire.skipped = wire.skipped, Counter()
     session = Session(RUNTIME, wire.session, wire.start, wire.ended, wire.model.name, wire.model.source, wire.parent)
     listed = [session] if wire.start is not None else []
-    return Batch(records, listed, skipped, {"at": position, "start": wire.start, "ended": wire.ended})
+    state = {"at": position, "start": wire.start, "ended": wire.ended, "model": wire.model.name}
+    return Batch(records, listed, skipped, state)
 
 
 def _model(share: Path, agent: Path | None) -> Model:
@@ -169,7 +174,7 @@ def _behind(config: Mapping[str, Any], alias: object) -> str | None:
 
 def _config(share: Path) -> dict[str, Any]:
     try:
-        return tomllib.loads(document(share / "config.toml").decode())
+        return tomllib.loads(document(share / CONFIG).decode())
     except (SourceError, UnicodeDecodeError, tomllib.TOMLDecodeError, RecursionError):
         return {}
 
