@@ -21,7 +21,9 @@ def test_a_call_gives_one_line_without_content(metering: Machine, call: Call) ->
     (line,) = lines(metering)
     assert (line["runtime"], line["model"], line["outcome"]) == ("picoclaw", "gpt-5-mini", "completed")
     assert (line["input_tokens"], line["cache_read_tokens"], line["output_tokens"]) == (1200 - 1024, 1024, 150)
+    journal = metering.journal("usage-*")
     for word in ("private", "You are Pico", "An answer", "sk-secret"):
+        assert word not in journal
         assert metering.run("grep", "-rqi", word, "/var/log/vm-usage", "/var/lib/vm-usage", check=False).returncode == 1
 
 
@@ -44,6 +46,12 @@ def test_the_key_is_readable_by_both_services_and_nobody_else(metering: Machine)
     # In the collector's own namespaces, as its own user.
     metering.sh(f"nsenter -t {pid} -U -m -S $(id -u usage-collector) -G $(id -g usage-collector) cat {key} >/dev/null")
     assert metering.run("cat", key, user="dev", check=False).returncode == 1
+
+
+def test_the_shim_sees_no_home(metering: Machine) -> None:
+    pid = metering.show("usage-shim", "MainPID")
+    assert metering.out("nsenter", "-t", pid, "-m", "ls", "/home") == ""
+    assert "/home/dev" in metering.out("find", "/home", "-maxdepth", "1")
 
 
 def test_the_report_says_what_the_lines_say(metering: Machine) -> None:
