@@ -24,6 +24,10 @@ from shim.allowlist import Allowlist
 from shim.identity import reference
 
 KEY_BYTES: Final = 16
+OTHER_VMS: Final = "SELECT DISTINCT vm FROM shape WHERE vm <> ?"
+OWN_CALLS: Final = "SELECT 1 FROM session WHERE no = ? AND calls"
+LISTED_THERE: Final = """SELECT 1 FROM session WHERE vm = ? AND runtime = ? AND session_id = ? AND started IS ?
+    AND (listed OR calls)"""
 UNMETERED: Final = Kind("missing", "completed", "unavailable", None, None, None, "no_usage", True)
 
 
@@ -46,22 +50,34 @@ class SessionLists:
         self._allowlist = allowlist
         self._keys = keys
         self._settler = settler
+        self._others: list[str] | None = None
 
     def take(self, session: Session) -> None:
-        """Remember one listed session."""
+        """Remember one listed session; not that of another VM, whose store a clone has, until it goes on here."""
         number = self._tx.numbers.session(self._vm, session.runtime, session.session_id)
-        self._tx.list_session(
-            number,
-            Listing(
-                epoch_ms(session.started_ts),
-                epoch_ms(session.ended_ts),
-                session.model,
-                session.model_source if session.model else "none",
-                session.parent_session_id,
-            ),
-        )
+        if not self._is_copy(number, session):
+            self._tx.list_session(
+                number,
+                Listing(
+                    epoch_ms(session.started_ts),
+                    epoch_ms(session.ended_ts),
+                    session.model,
+                    session.model_source if session.model else "none",
+                    session.parent_session_id,
+                ),
+            )
         if session.runtime in self._allowlist.token_blind:
             self._token_blind(number, session)
+
+    def _is_copy(self, number: int, session: Session) -> bool:
+        """Whether another VM has the session, and this one has no call of it."""
+        db = self._tx.db
+        if self._others is None:
+            self._others = [vm for (vm,) in db.execute(OTHER_VMS, (self._vm,))]
+        if not self._others or db.execute(OWN_CALLS, (number,)).fetchone():
+            return False
+        same = (session.runtime, session.session_id, epoch_ms(session.started_ts))
+        return any(db.execute(LISTED_THERE, (vm, *same)).fetchone() for vm in self._others)
 
     def _token_blind(self, number: int, session: Session) -> None:
         """Turns by which lines find the session, its opaque references, and stand-ins for what nobody metered."""

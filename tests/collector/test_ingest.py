@@ -248,6 +248,24 @@ def test_the_same_record_in_two_homes_counts_once_and_a_fork_for_the_session_tha
     assert machine.refused() == {"copy": 1}
 
 
+def test_a_clones_copy_of_a_session_is_listed_once_it_goes_on_there(machine):
+    paid = record("k", START, COUNTS, PRICED, "s", owner=START)
+    own = msgspec.structs.replace(paid, key="k2", ts=START + 40)
+    listed = Session("claude_code", "s", START, START + 30)
+    machine.shelf.batches = {"a": [Batch(records=[paid], sessions=[listed])]}
+    machine.read()
+    clone = Ingest(machine.ledger, replace(machine.settings, vm="vm-2"), ALLOWLIST, PRICER, readers=[machine.shelf])
+    machine.shelf.batches = {"copy": [Batch(records=[paid], sessions=[listed])]}
+    (machine.log.parent / "copy").touch()
+    clone.once()
+    assert set(machine.sessions()) == {"s"}
+    assert set(machine.sessions(vm="vm-2")) == set()
+    machine.shelf.batches = {"later": [Batch(records=[paid, own], sessions=[listed])]}
+    (machine.log.parent / "later").touch()
+    clone.once()
+    assert [machine.sessions(vm=vm)["s"].calls for vm in ("vm-1", "vm-2")] == [1, 1]
+
+
 def test_a_record_that_grows_is_replaced_and_one_that_vanishes_stays(machine):
     early = record("k", START, COUNTS._replace(output_tokens=1), PRICED, "s", revision=1)
     machine.shelf.batches["a"] = [Batch(records=[early])]
