@@ -6,6 +6,10 @@ a prefix are the last call only. ``accumulated_*`` are the session's total, and 
 records, and what the total has beyond them is one more record, whichever way the store says it. Input includes the
 cache. Costs are an estimate except where the row says ``provider_reported``; a running total skips calls it could not
 price. Times without a zone are UTC.
+
+An imported session (an export of Goose, a transcript of Claude Code, Codex or Pi) is given the total of its source:
+that was spent there. It is one whose messages are older than itself though it began when calls already had a ledger,
+for then only an import can have a total beyond its calls. Before schema 15 nothing tells it from one of its own.
 """
 
 from __future__ import annotations
@@ -35,6 +39,8 @@ REPORTED: Final = "provider_reported"
 NOISE_PICO: Final = 10**6
 # Ledger times are seconds, or milliseconds where they are larger than this.
 MILLISECONDS_FROM: Final = 10**10
+# A message is written some moments after its session; much before it, it was copied.
+COPIED_BEFORE: Final = 60.0
 
 SESSION: Final = (
     "id",
@@ -143,6 +149,7 @@ class _Reading:
         self._calls: dict[str, Counts] = {}
         self._carried: dict[str, Counts] = {}
         self._models: dict[str, str | None] = {}
+        self._imported = self._imports()
 
     def batches(self) -> Iterator[Batch]:
         batch = Batch()
@@ -154,6 +161,7 @@ class _Reading:
                 batch = Batch()
         for row in self._rows.values():
             rest = self._rest(row)
+            batch.skipped.update(["copy"] if row.id in self._imported else [])
             if rest is not None:
                 batch.records.append(rest)
             used = rest is not None or row.id in self._models
@@ -162,6 +170,22 @@ class _Reading:
             batch.sessions.append(Session(RUNTIME, row.id, row.started, row.ended, model, source, row.parent))
         batch.state = {"rests": sorted(self._rests), "sessions": self._changes.saved}
         yield batch
+
+    def _imports(self) -> frozenset[str]:
+        """The changed sessions that were imported."""
+        if not {"session_id", "created_timestamp"} <= self._database.columns("messages") & self._ledger_columns:
+            return frozenset()
+        ((first,),) = self._database.rows("SELECT min(created_timestamp) FROM usage_ledger")
+        ledger_since = _moment(first)
+        oldest = f"SELECT session_id, min(created_timestamp) FROM messages WHERE session_id {AMONG} GROUP BY 1"  # noqa: S608
+        found = set()
+        for session, stamp in self._database.rows(oldest, (self._changes.sessions,)):
+            row, when = self._rows.get(session), _moment(stamp)
+            if row is None or row.started is None or when is None or ledger_since is None:
+                continue
+            if when < row.started - COPIED_BEFORE and row.started > ledger_since:
+                found.add(row.id)
+        return frozenset(found)
 
     def _ledger(self, batch: Batch) -> Iterator[Record]:
         columns = self._ledger_columns
@@ -206,7 +230,8 @@ class _Reading:
     def _rest(self, row: _Row) -> Record | None:
         """What the session's total has beyond its calls: all of it before the ledger, or what was carried forward."""
         calls = self._calls.get(row.id, NOTHING)
-        rest = row.total.larger(calls + self._carried.get(row.id, NOTHING)).beyond(calls)
+        whole = row.total.larger(calls + self._carried.get(row.id, NOTHING))
+        rest = whole.beyond(whole if row.id in self._imported else calls)
         if not rest.size and row.id not in self._rests:
             return None
         self._rests.add(row.id)

@@ -150,6 +150,30 @@ def test_a_database_without_sessions_is_a_source_error(store):
         store.read()
 
 
+def test_an_imported_session_counts_what_it_used_itself(store):
+    def said(name, at):
+        change(
+            store.database,
+            "INSERT INTO messages (session_id, role, content_json, created_timestamp) VALUES (?,'user','[]',?)",
+            parameters=(name, at),
+        )
+
+    store.session("20260815_1", 100, 10, cost=0.01)
+    store.call(name="20260815_1", at=1786780820)
+    said("20260815_1", 1786780810)
+    # Imported an hour later: an export of the first, and a transcript of another runtime; the first of them goes on.
+    store.session("20260815_2", 103, 12, cost=0.02, at="2026-08-15 09:00:00")
+    said("20260815_2", 1786780810)
+    store.call(100, 10, cost=0.01, source="carried_forward", name="20260815_2", at=1786784500, model=None)
+    store.call(3, 2, name="20260815_2", at=1786784500)
+    store.session("20260815_3", 5000, 700, provider=None, at="2026-08-15 09:00:00")
+    said("20260815_3", 1786700000)
+    read = store.read()
+    sums = [total(read.of(f"20260815_{number}"), "input_tokens") for number in (1, 2, 3)]
+    assert sums == [100, 3, None]
+    assert read.skipped["copy"] == 2
+
+
 @settings(max_examples=15, deadline=None)
 @given(data=st.data())
 def test_any_upgrade_at_any_moment_ends_at_the_same_numbers(data, tmp_path_factory):
