@@ -22,6 +22,8 @@ from collector.runtimes import SourceError
 BLOCK: Final = 4 << 20
 MAX_LINE: Final = 32 << 20
 MAX_DOCUMENT: Final = 256 << 20
+# Some editors and copies put one before the text; it is no part of the first line.
+BYTE_ORDER_MARK: Final = b"\xef\xbb\xbf"
 
 
 def open_file(path: Path) -> int:
@@ -46,7 +48,7 @@ def document(path: Path) -> bytes:
         if os.fstat(fd).st_size > MAX_DOCUMENT:
             raise SourceError(path, "larger than a document can be")
         with os.fdopen(os.dup(fd), "rb") as file:
-            return file.read(MAX_DOCUMENT)
+            return file.read(MAX_DOCUMENT).removeprefix(BYTE_ORDER_MARK)
     except OSError as error:
         raise SourceError(path, error.strerror or "cannot be read") from error
     finally:
@@ -112,7 +114,7 @@ class LineFile:
         at = self.offset
         too_long = False
         while data := os.pread(fd, size, at):
-            at += len(data)
+            at, data = at + len(data), data if at else data.removeprefix(BYTE_ORDER_MARK)
             cut = data.rfind(b"\n") + 1
             if not cut:
                 held = b"" if too_long else held + data

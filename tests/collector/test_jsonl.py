@@ -26,7 +26,19 @@ def test_two_passes_over_a_growing_file_give_each_whole_line_once(tmp_path_facto
     got = drain(first, size)
     assert not got or got.endswith(b"\n")
     path.write_bytes(data)
-    assert got + drain(LineFile(path, first.position), size) == data
+    assert got + drain(LineFile(path, first.position), size) == data.removeprefix(jsonl.BYTE_ORDER_MARK)
+
+
+def test_a_byte_order_mark_is_no_part_of_the_text(tmp_path):
+    path = tmp_path / "f"
+    path.write_bytes(jsonl.BYTE_ORDER_MARK + b'{"a":1}\n')
+    file = LineFile(path)
+    assert drain(file) == b'{"a":1}\n'
+    with path.open("ab") as more:
+        more.write(b"two\n")
+    assert drain(LineFile(path, file.position)) == b"two\n"
+    path.write_bytes(jsonl.BYTE_ORDER_MARK + b'{"a":1}')
+    assert json_document(path) == {"a": 1}
 
 
 def test_a_last_line_without_its_newline_waits(tmp_path):
