@@ -9,6 +9,7 @@ gone, which the total still holds. ``aggregateUsage`` repeats what teammates and
 from __future__ import annotations
 
 import os
+import re
 from collections.abc import Iterator
 from dataclasses import dataclass
 from pathlib import Path
@@ -25,6 +26,7 @@ RUNTIME: Final = "cline"
 # Providers whose answer states what was charged; the others' costs come from Cline's price table.
 STATES_CHARGE: Final = "openrouter"
 MESSAGES: Final = ".messages.json"
+BORN: Final = re.compile(r"(\d{13})_")
 USAGE_KEYS: Final = ("inputTokens", "outputTokens", "cacheReadTokens", "cacheWriteTokens")
 
 
@@ -39,6 +41,13 @@ class Manifest:
     provider: str | None = None
     total: Counts | None = None
     forked: bool = False
+    parent: str | None = None
+
+    @property
+    def born(self) -> float | None:
+        """When the session was made, by its id: a fork may lack its manifest, or have that of its source."""
+        found = BORN.match(self.session)
+        return values.millis(int(found[1])) if found else None
 
     @classmethod
     def of(cls, session: str, data: dict[str, Any]) -> Manifest:
@@ -53,6 +62,7 @@ class Manifest:
             values.name(data.get("provider")),
             counts_of(usage, usage.get("totalCost")),
             "fork" in metadata,
+            values.reference(values.mapping(metadata.get("fork")).get("forkedFromSessionId")),
         )
 
 
@@ -81,13 +91,15 @@ def read_session(source: Source, state: dict[str, Any] | None) -> Batch:
         calls += found
         if path.name == folder.name + MESSAGES:
             lead = found
-    started = manifest.started or values.earliest(*(call.ts for call in calls))
+    started = manifest.started or manifest.born or values.earliest(*(call.ts for call in calls))
     batch.records = [_record(call, manifest, started, urls) for call in calls]
     batch.state = _rest(batch, manifest, started, lead, urls, state or {})
     last = max(calls, key=lambda call: call.ts, default=None)
     ended = manifest.ended or (last.ts if last else None)
     model = last.model if last else None
-    batch.sessions.append(Session(RUNTIME, manifest.session, started, ended, model, "log" if model else "none"))
+    batch.sessions.append(
+        Session(RUNTIME, manifest.session, started, ended, model, "log" if model else "none", manifest.parent)
+    )
     return batch
 
 
@@ -200,7 +212,8 @@ def _record(call: Message, manifest: Manifest, started: float | None, urls: dict
         model=call.model,
         model_source="log" if call.model else "none",
         provider=call.provider,
-        owner=started or call.ts,
+        owner=values.latest(started, manifest.born) or call.ts,
+        parent_session_id=manifest.parent,
         revision=call.counts.size,
         vendor_pico=pico,
         vendor_basis=basis,

@@ -146,6 +146,19 @@ def test_a_fork_counts_what_it_added_and_never_its_seeded_total(store, backwards
     assert total(read.of("1_fork"), "input_tokens") == 100
 
 
+@pytest.mark.parametrize("backwards", [False, True])
+def test_a_fork_whose_manifest_is_its_sources_or_missing_is_later_by_its_id(store, backwards):
+    first, fork, bare = (f"{START + at}_abcde" for at in (0, 5000, 6000))
+    copied = [message("msg_1", 100)]
+    store.session(first, copied)
+    store.session(fork, [*copied, message("msg_2", 5100, counts(7))], fork=first)  # with the start of its source
+    store.session(bare, [*copied, message("msg_3", 6100, counts(9))])
+    (store.data / "sessions" / bare / f"{bare}.json").unlink()
+    read = read_home(READER, store.home, backwards=backwards)
+    assert [total(read.of(name), "input_tokens") for name in (first, fork, bare)] == [100, 7, 9]
+    assert read.sessions[fork].parent_session_id == first
+
+
 def test_a_document_that_is_being_written_costs_nothing_but_this_pass(store):
     store.session("s", [message("m", 1)], usage=counts(100, 20))
     torn = store.data / "sessions/s/s.messages.json"
