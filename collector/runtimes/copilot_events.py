@@ -100,9 +100,12 @@ def _take(events: _Events, line: dict[str, Any] | None, ledger: frozenset[str], 
         else:
             events.calls.append(record)
     elif line.get("type") == "session.shutdown":
-        for name, metrics in values.mapping(data.get("modelMetrics")).items():
+        models = values.mapping(data.get("modelMetrics"))
+        # What the session cost in all is what its one model cost, where the model itself does not say.
+        whole = values.count(data.get("totalNanoAiu")) if len(models) == 1 else None
+        for name, metrics in models.items():
             if (model := values.model(name)) is not None:
-                _shutdown(events, model, values.mapping(metrics), ts)
+                _shutdown(events, model, values.mapping(metrics), whole, ts)
 
 
 def _call(events: _Events, usage: dict[str, Any], ts: float, ledger: frozenset[str]) -> Record | None:
@@ -131,11 +134,11 @@ def _call(events: _Events, usage: dict[str, Any], ts: float, ledger: frozenset[s
     )
 
 
-def _shutdown(events: _Events, model: str, metrics: dict[str, Any], ts: float) -> None:
+def _shutdown(events: _Events, model: str, metrics: dict[str, Any], whole: int | None, ts: float) -> None:
     """Adds a total to its series; a total below the one before begins another (compaction, or one leg alone)."""
     usage = values.mapping(metrics.get("usage"))
     counts = tuple(values.count(usage.get(key)) or 0 for key in USAGE_KEYS)
-    total = _Total(counts, values.count(metrics.get("totalNanoAiu")) or 0, ts)
+    total = _Total(counts, values.count(metrics.get("totalNanoAiu")) or whole or 0, ts)
     series = events.totals.setdefault(model, [])
     if series and total.covers(series[-1]):
         series[-1] = total

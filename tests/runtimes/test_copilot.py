@@ -141,6 +141,18 @@ def test_the_last_of_a_rising_series_of_shutdowns_counts(store):
     assert (record.tokens.input_tokens, record.vendor_pico, record.grain) == (250, 3 * 10**10, "session")
 
 
+def test_a_total_for_the_whole_session_is_that_of_its_one_model(store):
+    one = shutdown(0, 100, nano=None)
+    one["data"] |= {"totalNanoAiu": 10**9}
+    store.events("e", one)
+    two = shutdown(0, 100, nano=None)
+    two["data"]["modelMetrics"] |= shutdown(0, 100, model="m-2", nano=None)["data"]["modelMetrics"]
+    two["data"] |= {"totalNanoAiu": 10**9}
+    store.events("f", two)
+    read = store.read()
+    assert (dollars(read.of("e")), dollars(read.of("f"))) == (0.01, None)
+
+
 def test_a_total_that_fell_began_again(store):
     store.events("e", shutdown(0, 100, output=9), shutdown(5, 40, output=4), shutdown(6, 60, output=6))
     assert total(store.read().of("e"), "input_tokens") == 160
