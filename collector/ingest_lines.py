@@ -11,10 +11,11 @@ from collections.abc import Callable, Sequence
 from typing import Final, NamedTuple
 
 from collector.ingest_report import IngestReport
+from collector.ledger import clash
 from collector.ledger.interning import Shape
 from collector.ledger.settle import Settler, side_of
 from collector.ledger.tally import Tally
-from collector.ledger.writer import Row, Transaction
+from collector.ledger.writer import AT, LINE, Row, Transaction
 from collector.lines import Call, LineReader
 from collector.quotes import Quote, Quotes
 from shim.line import LineError
@@ -22,6 +23,8 @@ from shim.line import LineError
 # Reasons for a refusal that only captured lines have.
 NOT_CAPTURED: Final = "not_captured"
 CAPTURED_WIRES: Final = frozenset({"cursor-cli"})
+# Columns of a row that is to be inserted.
+PLACES: Final = {name: place for place, name in enumerate(LINE)}
 
 
 class Form(NamedTuple):
@@ -55,6 +58,7 @@ class LineStep:
         self._boots: dict[str, tuple[int, Callable[[int], bool]]] = {}
         self._sessions: dict[tuple[str, str], dict[str, int]] = {}
         self._worth: dict[Quote, tuple[int, int | None]] = {}
+        self._again: list[tuple[int, Call, Form]] = []
         self._refused: Counter[tuple[str, str, str]] = Counter()
         self._examples: dict[tuple[str, str, str], tuple[str, int]] = {}
         self.faults: list[tuple[int, str]] = []
@@ -72,6 +76,8 @@ class LineStep:
             row = self._take(call)
             if row is not None:
                 rows.append(row)
+        if self._again:
+            rows += self._clashing(rows)
         self.report.lines += len(lines)
         self.report.new_lines += len(rows)
         self._tx.add_lines(rows, self._tally)
@@ -87,11 +93,34 @@ class LineStep:
         if refused != NOT_CAPTURED:
             base, note = self._boots.get(call.boot) or self._boot(call)
             if not note(call.seq):
+                if refused is None:
+                    self._again.append((base + call.seq, call, form))
+                    return None
                 refused = "duplicate_line"
         if refused is None:
             return self._row(base + call.seq, call, form)
         self._refuse(call, refused)
         return None
+
+    def _clashing(self, rows: Sequence[Row]) -> list[Row]:
+        """The rows of lines whose ids other calls have; the rest of those that were read before are duplicates.
+
+        What a record that has expired, or a line that does not count, said is not known: those are duplicates.
+        """
+        here = {row[0]: clash.content_of_row(row, PLACES) for row in rows}
+        stored = self._tx.rows({number for number, _, _ in self._again} - here.keys())
+        held = here | {number: clash.content_of_row(row, AT) for number, row in stored.items()}
+        found = []
+        for number, call, form in self._again:
+            content = clash.content_of_call(call)
+            reason = "duplicate_line"
+            if held.get(number, content) != content:
+                base, note = self._tx.boot(clash.boot_of(call.boot, call.seq, content), call.vm)
+                if note(clash.FIRST):
+                    found.append(self._row(base + clash.FIRST, call, form))
+                    reason = "id_clash"
+            self._refuse(call, reason)
+        return found
 
     def _boot(self, call: Call) -> tuple[int, Callable[[int], bool]]:
         found = self._boots[call.boot] = self._tx.boot(call.boot, call.vm)

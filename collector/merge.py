@@ -23,6 +23,7 @@ REASONS: Final = {
     "token_blind_record": "A store's record with tokens for a token-blind runtime: kept as evidence, not added.",
     "twin": "A usage line of a call that a self-reporting runtime on the same VM recorded itself.",
     "duplicate_line": "A usage line whose id was read before.",
+    "id_clash": "A usage line whose id another call's line has: counted as a call of its own, under an id of its own.",
     "copy": "A store's record that another session, home or VM holds too; it counts for the one that paid.",
 }
 

@@ -2,10 +2,11 @@
 
 from __future__ import annotations
 
+import contextlib
 import gzip
 import io
 from collections import Counter
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Hashable, Iterable, Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -16,10 +17,13 @@ import zstandard
 from collector.audit.suspicion import KNOWN, Suspicion
 from collector.ranges import RangeSet
 from collector.windows import Calendar, day
-from shim.line import MAX_LINE, TOKEN_CLASSES, Line, LineError, from_object, parse
+from shim.line import MAX_LINE, TOKEN_CLASSES, Line, LineError, decode, from_object, parse
 
 BLOCK: Final = 1 << 20
 EXAMPLES: Final = 5
+# Ids that came twice are looked at once more, up to so many of them.
+MAX_REPEATED: Final = 10_000
+UNREADABLE: Final = (OSError, EOFError, zstandard.ZstdError, gzip.BadGzipFile)
 
 
 @dataclass(slots=True)
@@ -78,12 +82,16 @@ class Finding:
 
 @dataclass(slots=True)
 class Audit:
-    """What the logs say. ``quarantine``, ``suspicious`` and ``unknown_keys`` hold a ``Finding`` per reason."""
+    """What the logs say. ``quarantine``, ``suspicious`` and ``unknown_keys`` hold a ``Finding`` per reason.
+
+    ``clashes``: lines of calls that have the id of another one.
+    """
 
     files: int = 0
     lines: int = 0
     bytes: int = 0
     duplicates: int = 0
+    clashes: int = 0
     waiting: int = 0
     totals: dict[tuple[str, str | None], Total] = field(default_factory=dict)
     outcomes: Counter[str] = field(default_factory=Counter)
@@ -111,7 +119,7 @@ class Audit:
     def clean(self) -> bool:
         """Whether there is no finding."""
         faults = self.quarantine, self.suspicious, self.unknown_keys, self.unreadable
-        return not any(faults) and not self.duplicates and not self.gaps
+        return not any(faults) and not self.duplicates and not self.clashes and not self.gaps
 
 
 class Reviewer:
@@ -123,6 +131,20 @@ class Reviewer:
         self._progress = progress
         self._suspicion = Suspicion()
         self._days: dict[int, str] = {}
+        self._repeated: dict[str, set[Hashable]] = {}
+
+    def review(self, paths: Iterable[Path]) -> Audit:
+        """Review logs; where ids came twice, read once more to tell a line shipped twice from another call's."""
+        logs = list(paths)
+        for path in logs:
+            self.read(path)
+        for path in logs if self._repeated else ():
+            with contextlib.suppress(*UNREADABLE), open_log(path) as stream:
+                for _, data in whole_lines(stream, lambda size: None):
+                    with contextlib.suppress(LineError):
+                        if data.endswith(b"\n"):
+                            self._compare(decode(data))
+        return self.audit
 
     def read(self, path: Path) -> None:
         """Review one log; a file that cannot be read, or not to its end, is a finding."""
@@ -131,7 +153,7 @@ class Reviewer:
             with open_log(path) as stream:
                 for offset, data in whole_lines(stream, self._progress):
                     self._line(str(path), offset, data)
-        except (OSError, EOFError, zstandard.ZstdError, gzip.BadGzipFile) as error:
+        except UNREADABLE as error:
             self.audit.unreadable[str(path)] = getattr(error, "strerror", None) or str(error)
 
     def _line(self, path: str, offset: int, data: bytes) -> None:
@@ -164,9 +186,27 @@ class Reviewer:
             boot = audit.boots[line.boot] = Boot(line.vm)
         if not boot.seqs.add(line.seq):
             audit.duplicates += 1
+            if len(self._repeated) < MAX_REPEATED:
+                self._repeated.setdefault(line.id, set())
             return
         boot.first = min(boot.first, line.ts)
         boot.last = max(boot.last, line.ts)
+        self._total(line)
+
+    def _compare(self, line: Line) -> None:
+        """A line that says something else than all before it under its id is a call of its own (``ledger.clash``)."""
+        known = self._repeated.get(line.id)
+        if known is None:
+            return
+        said = (line.ts, line.tokens, line.http_status, line.stream, line.duration_ms, line.ttft_ms, line.response)
+        if known and said not in known:
+            self.audit.duplicates -= 1
+            self.audit.clashes += 1
+            self._total(line)
+        known.add(said)
+
+    def _total(self, line: Line) -> None:
+        audit = self.audit
         audit.outcomes[line.outcome] += 1
         key = (self._day(line.ts), line.model)
         total = audit.totals.get(key)

@@ -40,6 +40,7 @@ def as_json(audit: Audit) -> dict[str, Any]:
             "suspicious": {what: _finding(found) for what, found in audit.suspicious.items()},
             "unknown_keys": {key: _finding(found) for key, found in audit.unknown_keys.items()},
             "duplicates": audit.duplicates,
+            "id_clash": audit.clashes,
             "gaps": [
                 {"vm": gap.vm, "boot": gap.boot, "first_seq": gap.first_seq, "last_seq": gap.last_seq}
                 | {"lines": gap.lines}
@@ -91,6 +92,8 @@ def _findings(audit: Audit) -> Iterator[str]:
         yield f"{found.count:,} lines have the unknown key {key!r}{_where(found)}"
     if audit.duplicates:
         yield f"{audit.duplicates:,} lines are there twice (the same id); counted once"
+    if audit.clashes:
+        yield f"{audit.clashes:,} lines have the id of another call (a restored snapshot); each counted as its own"
     for gap in audit.gaps:
         yield f"{gap.lines:,} lines are missing: {gap.boot}-{gap.first_seq} to {gap.last_seq} of {gap.vm}"
 

@@ -36,9 +36,7 @@ def command(settings: Settings, logs: tuple[Path, ...], form: str, as_json_flag:
         size = sum(path.stat().st_size for path in logs if path.is_file())
         task = progress.add_task("reading", total=size)
         reviewer = Reviewer(Calendar(settings.zone), lambda count: progress.update(task, advance=count))
-        for path in logs:
-            reviewer.read(path)
-    audit = reviewer.audit
+        audit = reviewer.review(logs)
     if as_json_flag or form == "json":
         sys.stdout.write(orjson.dumps(as_json(audit), option=orjson.OPT_INDENT_2).decode() + "\n")
     else:

@@ -1,18 +1,20 @@
 """Entries of other ledgers into this one (a hub's side of the push): the same records under the same ids.
 
 An entry that is not known is added. A usage line that is known is replaced by what its VM says now (a new session, a
-withdrawal). Of two versions of a store's record ``merge.prefer`` decides; the VM that reported it first keeps it.
+withdrawal), unless it is of another moment: then two calls have one id (``clash``), and both count. Of two versions of
+a store's record ``merge.prefer`` decides; the VM that reported it first keeps it.
 """
 
 from __future__ import annotations
 
 from collections.abc import Iterable, Sequence
+from dataclasses import replace
 from typing import Final
 
-from collector.ledger import Entry
+from collector.ledger import Entry, clash
 from collector.ledger.interning import Shape
 from collector.ledger.schema import COUNTS, RECORD, UNDATED, WITHDRAWN
-from collector.ledger.writer import Row, Stored, Transaction, content
+from collector.ledger.writer import AT, Row, Stored, Transaction, content
 from collector.merge import Version, prefer
 from shim.line import ID, TOKEN_CLASSES
 
@@ -36,24 +38,36 @@ def append(tx: Transaction, entries: Iterable[Entry], *, keep_known: bool = Fals
 
 def _append_lines(tx: Transaction, entries: Sequence[Entry], keep_known: bool) -> int:
     added: dict[int, Row] = {}
-    again: dict[int, Entry] = {}
+    again: dict[int, list[Entry]] = {}
     for entry in entries:
         boot, _, seq = entry.id.rpartition("-")
         base, note = tx.boot(boot, entry.vm)
         number = base + int(seq)
-        if note(int(seq)) or number in added:
+        if note(int(seq)):
             added[number] = _row(tx, number, entry, entry.vm)
-        elif not keep_known:
-            again[number] = entry
-    stored = tx.rows(again)
-    changed = []
-    for number, old in stored.items():  # a line that is known and not here has expired
-        row = _row(tx, number, again[number], again[number].vm)
-        if row != old:
-            changed.append(row)
+        else:
+            again.setdefault(number, []).append(entry)
+    stored = tx.rows(again.keys() - added.keys())
+    changed: dict[int, Row] = {}
+    apart: list[Entry] = []
+    for number, told in again.items():
+        into = added if number in added else changed
+        old = added.get(number) or stored.get(number)
+        for entry in told if old is not None else ():  # a line that is known and not here has expired
+            if old is not None and entry.ts_ms != old[AT["ts"]]:
+                apart.append(_renamed(entry))
+            elif into is added or not keep_known:
+                into[number] = _row(tx, number, entry, entry.vm)
+    changed = {number: row for number, row in changed.items() if row != stored[number]}
     tx.add(list(added.values()))
-    tx.replace(changed)
-    return len(added) + len(changed)
+    tx.replace(list(changed.values()))
+    return len(added) + len(changed) + (_append_lines(tx, apart, keep_known) if apart else 0)
+
+
+def _renamed(entry: Entry) -> Entry:
+    """The record of a line whose id another call has."""
+    boot, _, seq = entry.id.rpartition("-")
+    return replace(entry, id=f"{clash.boot_of(boot, int(seq), clash.content_of_entry(entry))}-{clash.FIRST}")
 
 
 def _append_records(tx: Transaction, entries: dict[bytes, Entry], keep_known: bool) -> int:
