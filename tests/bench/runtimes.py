@@ -11,6 +11,7 @@ core, in alternation on the same files, from a folder made with ``npm install cc
 from __future__ import annotations
 
 import argparse
+import gc
 import json
 import os
 import random
@@ -87,6 +88,8 @@ def read(home: Path, workers: int | None) -> None:
     from collector.read_pool import Pool, Unread, workers_for
     from collector.runtimes.claude_code import READER
 
+    gc.freeze()
+    gc.set_threshold(50_000)
     sources = list(READER.sources(home, {}))
     sizes = [source.path.stat().st_size for source in sources]
     unread = [Unread(READER, source, None, size) for source, size in zip(sources, sizes, strict=True)]
