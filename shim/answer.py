@@ -51,7 +51,6 @@ class Answer:
 
     _head: Head | None = None
     _head_bytes = b""
-    _body: Body | None = None
     _rewriter: Rewriter | None = None
     _held: list[bytes] | None = None  # of an answer that may reject our option: not shown to the client yet
     _unread = 0  # payload in pieces that the meter has not read
@@ -59,6 +58,7 @@ class Answer:
     _tunnel = False
 
     def __init__(self, call: Call, client: ClientConnection, request: Request, tap: Tap | None) -> None:
+        self._body: Body | None = None
         self._call = call
         self._client = client
         self._request = request

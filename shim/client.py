@@ -114,8 +114,11 @@ class Clients:
             connection.close()
 
 
-class ClientConnection(asyncio.Protocol):
-    """One connection of a client. ``transport``: ``None`` once it is closed."""
+class ClientConnection:
+    """One connection of a client, an ``asyncio.Protocol``. ``transport``: ``None`` once it is closed.
+
+    It does not derive from that class, which would keep it from being compiled as a whole.
+    """
 
     __slots__ = (
         "_discarding",
@@ -133,7 +136,7 @@ class ClientConnection(asyncio.Protocol):
 
     def __init__(self, registry: Clients) -> None:
         self._registry = registry
-        self._parser: HttpRequestParser | None = None
+        self._parser: Any = None  # its messages are not of the type that is declared for them
         self._queue: deque[tuple[Any, Any]] = deque()
         self._reading_paused = False
         self._upgraded = False
@@ -187,6 +190,9 @@ class ClientConnection(asyncio.Protocol):
             self._within_head(len(data))
         if tail and self.call is not None:
             self.call.client_data(tail)
+
+    def eof_received(self) -> None:
+        """The client has sent all it will: the connection closes."""
 
     def pause_writing(self) -> None:
         if self.call is not None:

@@ -46,7 +46,7 @@ FAMILIES: Final = (
 
 # How long metered calls took, as a histogram: upper bounds in seconds, and the tallies of calls per bound and of
 # milliseconds in all that it is made of.
-DURATION_BOUNDS: Final = (0.1, 0.25, 0.5, 1.0, 2.5, 5.0, 10.0, 30.0, 60.0, 120.0, 300.0)
+DURATION_BOUNDS: Final[tuple[float, ...]] = (0.1, 0.25, 0.5, 1.0, 2.5, 5.0, 10.0, 30.0, 60.0, 120.0, 300.0)
 DURATION: Final = Family("durations", "usage_call_duration_seconds", ("bound",), "How long metered calls took.")
 DURATION_SUM: Final = Family("duration_ms", "usage_call_duration_seconds_sum", (), "Milliseconds of all of them.")
 KEPT: Final = (*FAMILIES, DURATION, DURATION_SUM)
@@ -125,8 +125,8 @@ class Counters:
 
     def absorb(self, snapshot: Mapping[str, list[list[object]]]) -> None:
         """Add another process's ``snapshot``; families this release does not know are left out."""
-        for name in self.__slots__:
-            tally: Tally = getattr(self, name)
-            for *labels, count in snapshot.get(name, ()):
+        for family in KEPT:
+            tally: Tally = getattr(self, family.name)
+            for *labels, count in snapshot.get(family.name, ()):
                 if isinstance(count, int):
                     tally.plus(count, *map(str, labels))

@@ -12,7 +12,7 @@ import ssl
 from collections import OrderedDict
 from collections.abc import Callable
 from pathlib import Path
-from typing import Any, Final, TypeVar
+from typing import Any, Final, TypeVar, cast
 
 import aiohappyeyeballs
 
@@ -30,7 +30,8 @@ RACE_DELAY: Final = 0.25
 MAX_PROXY_HEAD: Final = 16384
 
 AddressInfo = tuple[Any, Any, int, str, Any]
-P = TypeVar("P", bound=asyncio.Protocol)
+# An asyncio.Protocol in all but its base class (see ``shim.client.ClientConnection``).
+P = TypeVar("P")
 
 
 class Unreachable(Exception):
@@ -160,12 +161,13 @@ class Dialer:
                 "server_hostname": upstream.host,
                 "ssl_handshake_timeout": HANDSHAKE_SECONDS,
             }
+        factory = cast("Callable[[], asyncio.BaseProtocol]", protocol)
         try:
-            _, spoken = await self._loop.create_connection(protocol, sock=sock, **extra)
+            _, spoken = await self._loop.create_connection(factory, sock=sock, **extra)
         except BaseException:
             sock.close()
             raise
-        return spoken
+        return cast("P", spoken)
 
     async def _socket(self, upstream: Upstream) -> socket.socket:
         proxy = self.proxies.of(upstream)

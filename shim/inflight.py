@@ -26,7 +26,7 @@ import zlib
 from collections.abc import Iterator
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Final
+from typing import BinaryIO, Final
 
 import orjson
 
@@ -266,13 +266,18 @@ def boards(folder: Path, but: Path | None) -> Iterator[bytes]:
         if path == but:
             continue
         with contextlib.suppress(OSError), path.open("rb") as file:
-            if not _is_locked(file.fileno()):
-                continue
-            file.seek(BOARD_AT)
-            length, check = BOARD.unpack(file.read(BOARD.size))
-            board = file.read(min(length, SLOTS_AT))
-            if length and zlib.crc32(board) == check:
+            if board := _board_in(file):
                 yield board
+
+
+def _board_in(file: BinaryIO) -> bytes:
+    """The board in a sibling's file, empty where its process is gone or it was being changed."""
+    if not _is_locked(file.fileno()):
+        return b""
+    file.seek(BOARD_AT)
+    length, check = BOARD.unpack(file.read(BOARD.size))
+    board = file.read(min(length, SLOTS_AT))
+    return board if zlib.crc32(board) == check else b""
 
 
 def left_in(data: bytes) -> tuple[str, int, list[Left]]:

@@ -59,18 +59,18 @@ class Call:
     status: int | None = None
     closing = False
     _connection: UpstreamConnection | None = None
-    _task: asyncio.Task[None] | None = None
     _plain: bytes | None = None  # the body of an injected call as the client sent it
     _model: object = None  # of an injected call
     _to_send: tuple[bytes, bytes] | None = None  # head and body, kept until the answer begins
     _retried = False
-    _upload: Upload | None = None
     _tunnel = False
     _early = b""  # what the client sent before its upgrade was agreed to
 
     def __init__(
         self, relay: Relay, client: ClientConnection, request: Request, place: Place, target: str, tap: Tap | None
     ) -> None:
+        self._task: asyncio.Task[None] | None = None
+        self._upload: Upload | None = None
         self._relay = relay
         self._client = client
         self._request = request

@@ -7,7 +7,6 @@ Left out are the fields that belong to one connection (RFC 9110 section 7.6.1); 
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass
 from typing import Final
 
 from aiohttp.streams import StreamReader
@@ -35,22 +34,35 @@ KEPT: Final = frozenset({b"host", b"content-length", b"transfer-encoding"})
 UPGRADE: Final = (b"Connection: Upgrade",)
 
 
-@dataclass(slots=True)
 class Request:
     """One request. ``raw_headers``: names and values as they came; ``headers``: the same by name, case ignored.
 
     ``payload``: the body's reader; ``chunked``: whether the body has no length; ``upgrade``: a WebSocket handshake.
     """
 
-    method: str
-    target: str
-    version: tuple[int, int]
-    raw_headers: Sequence[tuple[bytes, bytes]]
-    headers: CIMultiDictProxy[str]
-    payload: StreamReader
-    chunked: bool
-    keep_alive: bool
-    upgrade: bool = False
+    __slots__ = ("chunked", "headers", "keep_alive", "method", "payload", "raw_headers", "target", "upgrade", "version")
+
+    def __init__(
+        self,
+        method: str,
+        target: str,
+        version: tuple[int, int],
+        raw_headers: Sequence[tuple[bytes, bytes]],
+        headers: CIMultiDictProxy[str],
+        payload: StreamReader,
+        chunked: bool,
+        keep_alive: bool,
+        upgrade: bool = False,
+    ) -> None:
+        self.method = method
+        self.target = target
+        self.version = version
+        self.raw_headers = raw_headers
+        self.headers = headers
+        self.payload = payload
+        self.chunked = chunked
+        self.keep_alive = keep_alive
+        self.upgrade = upgrade
 
     @property
     def length(self) -> int | None:

@@ -14,8 +14,8 @@ import resource
 import signal
 import socket
 import time
-from collections.abc import MutableMapping, Sequence
-from typing import Any, Final
+from collections.abc import Callable, MutableMapping, Sequence
+from typing import Any, Final, cast
 
 import orjson
 
@@ -189,7 +189,8 @@ class Shim:
             loop.add_signal_handler(number, self._stopping.set)
         loop.add_signal_handler(signal.SIGHUP, self._reload, notify)
         self.metering.recover(self.meter.background)
-        servers = [await loop.create_server(self.clients.protocol, sock=sock, backlog=BACKLOG) for sock in listeners]
+        accepted = cast("Callable[[], asyncio.BaseProtocol]", self.clients.protocol)
+        servers = [await loop.create_server(accepted, sock=sock, backlog=BACKLOG) for sock in listeners]
         self.door = Door.of(listeners[0].getsockname()[1], self.settings.allowed_hosts)
         watched: list[Watched[Any]] = [self.allowlist] if self.secret is None else [self.allowlist, self.secret]
         care = loop.create_task(upkeep(self.metering, watched, notify, also=self._sweep))

@@ -50,11 +50,11 @@ class Tap:
     _source = "gap"
     _slot = NO_SLOT
     _head: Head | None = None
-    _reader: Reader | None = None
-    _decoder: ContentDecoder | None = None
     _ttft: int | None = None
 
     def __init__(self, meter: Meter, runtime: str, place: Place, *, poll: bool = False) -> None:
+        self._reader: Reader | None = None
+        self._decoder: ContentDecoder | None = None
         self.runtime = runtime
         self.poll = poll
         self.pieces: list[bytes] = []

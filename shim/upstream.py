@@ -36,7 +36,7 @@ class Receiver(Protocol):
         """The upstream takes bytes again."""
 
 
-class UpstreamConnection(asyncio.Protocol):
+class UpstreamConnection:
     """One connection. ``fresh``: it has not carried a call yet. ``receiver``: the call that has it."""
 
     __slots__ = ("_pool", "fresh", "idle_since", "receiver", "transport", "upstream")
@@ -65,6 +65,9 @@ class UpstreamConnection(asyncio.Protocol):
         else:
             receiver, self.receiver = self.receiver, None
             receiver.upstream_lost()
+
+    def eof_received(self) -> None:
+        """The upstream has sent all it will: the connection closes."""
 
     def pause_writing(self) -> None:
         if self.receiver is not None:

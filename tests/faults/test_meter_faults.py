@@ -35,6 +35,7 @@ main()
 """
 
 
+@pytest.mark.interpreted
 @pytest.mark.parametrize("part", PARTS, ids=lambda part: f"{part[1]}.{part[2]}")
 def test_a_fault_in_a_part_of_the_meter_never_touches_a_call(tmp_path: Path, upstream: Upstream, part):
     module, owner, method = part
@@ -47,6 +48,7 @@ def test_a_fault_in_a_part_of_the_meter_never_touches_a_call(tmp_path: Path, ups
         assert "sabotage" not in (tmp_path / "shim.err").read_text()
 
 
+@pytest.mark.interpreted
 def test_a_fault_of_the_shim_itself_is_an_answer_and_not_a_silence(tmp_path: Path, upstream: Upstream):
     code = SABOTAGED.format(module="shim.upstream", owner="Pool", method="open")
     with started_by(tmp_path, [sys.executable, "-c", code], upstream) as shim:

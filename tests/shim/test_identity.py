@@ -51,6 +51,7 @@ def test_a_key_that_everyone_may_read_is_mended(tmp_path: Path) -> None:
     assert mode(tmp_path / identity.KEY_FILE) == 0o600
 
 
+@pytest.mark.interpreted
 def test_the_key_is_handed_to_the_readers_group_where_there_is_one(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -60,6 +61,7 @@ def test_the_key_is_handed_to_the_readers_group_where_there_is_one(
     assert mode(tmp_path / identity.KEY_FILE) == 0o640
 
 
+@pytest.mark.interpreted
 def test_the_key_is_shared_as_its_folder_is_where_groups_cannot_be_seen(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:

@@ -141,6 +141,7 @@ def test_recovering_again_after_a_crash_in_between_adds_nothing(start):
     assert len(alive.lines()) == 1
 
 
+@pytest.mark.interpreted
 def test_a_line_written_before_its_slot_was_freed_is_not_written_again(start):
     dead = start()
     slot = dead.inflight.begin(*CALL)
@@ -210,6 +211,7 @@ def test_slots_grow_and_all_are_recovered(start):
     assert start().recover() == count
 
 
+@pytest.mark.interpreted
 def test_past_the_bound_calls_go_on_without_a_slot_and_are_counted(start, monkeypatch):
     monkeypatch.setattr(inflight_module, "MAX_SLOTS", FIRST_SLOTS)
     one = start()
@@ -440,6 +442,7 @@ class Killed(BaseException):
     """The process ends here."""
 
 
+@pytest.mark.interpreted
 @pytest.mark.parametrize("point", range(12))
 @pytest.mark.parametrize("spooled", [False, True], ids=["free_disk", "full_disk"])
 def test_killed_at_any_store_while_a_read_completes_it_there_is_one_line(start, point: int, spooled: bool):

@@ -44,6 +44,7 @@ class TestTally:
         assert tally[(OTHER,)] == 10
         assert tally.total == SERIES_LIMIT + 10
 
+    @pytest.mark.interpreted
     def test_every_family_has_a_counter_and_a_metric_of_its_own(self):
         assert len({family.metric for family in KEPT}) == len(KEPT)
         assert set(Counters.__slots__) == {family.name for family in KEPT}

@@ -5,6 +5,7 @@ from __future__ import annotations
 from types import SimpleNamespace
 from typing import Any, cast
 
+import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
@@ -31,6 +32,7 @@ readings = st.builds(
 )
 
 
+@pytest.mark.interpreted
 @given(
     readings,
     st.sampled_from(OUTCOMES),

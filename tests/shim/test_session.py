@@ -347,6 +347,7 @@ def test_a_recent_map_forgets_what_was_used_longest_ago() -> None:
     assert (recent.get("a"), recent.get("b"), recent.get("c"), len(recent)) == (1, None, 3, 2)
 
 
+@pytest.mark.interpreted
 def test_maps_hold_only_hashes_and_references() -> None:
     runtime = Runtime()
     runtime.chat(SYSTEM, user("CANARY-7"), answer("CANARY-8"), user("CANARY-9"))
