@@ -6,11 +6,12 @@ prometheus-client is imported when the first scrape comes, so an idle shim does 
 from __future__ import annotations
 
 import os
+import sys
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Final
 
 from shim import __version__
-from shim.counters import DURATION, FAMILIES
+from shim.counters import DURATION, FAMILIES, Counters
 from shim.metering import Metering
 
 if TYPE_CHECKING:
@@ -18,6 +19,8 @@ if TYPE_CHECKING:
 
     from prometheus_client.metrics_core import Metric
 
+# Whether the modules that every call passes are C extensions here (deploy/compile_hook.py).
+COMPILED: Final = not str(sys.modules[Counters.__module__].__file__).endswith(".py")
 CONTENT_TYPE: Final = "text/plain; version=0.0.4; charset=utf-8"
 
 # Gauges: name in the census, Prometheus name, help.
@@ -34,6 +37,7 @@ def status(metering: Metering, reloads: dict[str, str | None] | None = None) -> 
     sink = metering.sink
     return {
         "version": __version__,
+        "compiled": COMPILED,
         "pid": os.getpid(),
         "boot": metering.boot.name,
         "vm": metering.vm,

@@ -18,7 +18,7 @@ from packaging.requirements import Requirement
 
 from tests.deploy.tools import DEPLOY, ROOT
 
-BUILT_FROM = ("shim", "collector", "pyproject.toml", "README.md", "LICENSE", "allowlist.yaml", "CHANGELOG.md")
+BUILT_FROM = ("shim", "collector", "deploy", "pyproject.toml", "README.md", "LICENSE", "allowlist.yaml", "CHANGELOG.md")
 
 
 @pytest.mark.skipif(importlib.util.find_spec("hatchling") is None, reason="needs hatchling")
@@ -31,7 +31,7 @@ def test_two_builds_are_the_same_bytes(tmp_path: Path) -> None:
     shutil.copytree(tmp_path / "0", tmp_path / "1")
     for number in ("0", "1"):
         command = [sys.executable, "-m", "hatchling", "build", "-d", "dist"]
-        environ = {**os.environ, "SOURCE_DATE_EPOCH": "1796068800", "PYTHONHASHSEED": number}
+        environ = {**os.environ, "SOURCE_DATE_EPOCH": "1796068800", "PYTHONHASHSEED": number, "VM_USAGE_PURE": "1"}
         subprocess.run(command, cwd=tmp_path / number, env=environ, check=True, capture_output=True)
         built = sorted((tmp_path / number / "dist").iterdir())
         digests.append([(path.name, hashlib.sha256(path.read_bytes()).hexdigest()) for path in built])
