@@ -11,6 +11,7 @@ import time
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import replace
 from datetime import date
+from functools import partial
 from typing import Any, Final
 
 import clickhouse_connect
@@ -24,11 +25,12 @@ from collector.hub.batch import Answer
 from collector.hub.fleet import MAX_REFUSED, Delivery, VmState
 from collector.hub.tokens import Token
 from collector.ledger import Contact, Entry, Group, LedgerError, Seen, SessionHead
+from collector.ledger import clickhouse_days as days
 from collector.ledger import clickhouse_reads as reads
 from collector.ledger.clickhouse_decide import ForeignRecord, Offer, Written, decide, rank
 from collector.ledger.clickhouse_fold import clean, fold
 from collector.ledger.clickhouse_reads import Folds
-from collector.ledger.clickhouse_schema import FOLD, GONE, RECORD, SETTING, local, statements
+from collector.ledger.clickhouse_schema import FOLD, GONE, RECORD, SETTING, all_replicas, local, statements
 from collector.ledger.fleet_schema import REFUSED, TOKEN, VM
 from collector.ledger.schema import UNDATED
 from collector.rows import Filter, GapRow, Page, QuarantineRow, RefusedRow, SourceRow
@@ -40,6 +42,8 @@ TOKENS: Final = f"SELECT {', '.join(TOKEN.names)} FROM hub_token FINAL"
 STATES: Final = f"SELECT {', '.join(VM.names)} FROM hub_vm FINAL"
 # Every insert is whole before it is acknowledged, on the shard's servers too; a batch may span many months.
 INSERT: Final = {"max_partitions_per_insert_block": 0}
+# A record is on most replicas of its shard when its insert returns, so among those that answer one has it.
+REACHABLE: Final = {"skip_unavailable_shards": 1}
 INSERT_CLUSTER: Final = INSERT | {"insert_quorum": "auto", "distributed_foreground_insert": 1}
 
 
@@ -49,6 +53,8 @@ class ClickHouseLedger:
     def __init__(self, dsn: str, zone_name: str, *, password: str | None = None, cluster: str | None = None) -> None:
         """Connect and make what is missing. Raises ``LedgerError`` where that cannot be done."""
         self.cluster = cluster
+        # One process opens an embedded engine and one thread of it writes: nobody writes between a look and a write.
+        self._alone = dsn.startswith("chdb:")
         self.calendar = windows.Calendar(windows.zone_of(zone_name))
         self._gone = local(GONE, cluster)
         self._folds: tuple[float, Folds] | None = None
@@ -56,6 +62,7 @@ class ClickHouseLedger:
             self._client = clickhouse_connect.get_client(dsn=dsn, password=password or "")
             for statement in statements(cluster):
                 self._client.command(statement)
+            self._check_key()
             self._keep_zone(zone_name)
         except (ClickHouseError, OSError) as error:
             raise LedgerError(f"ClickHouse cannot be used ({_short(error)}): see VM_USAGE_CLICKHOUSE.") from error
@@ -94,8 +101,10 @@ class ClickHouseLedger:
 
     def _offer(self, offers: Sequence[Offer]) -> tuple[int, set[str]]:
         """Write what of the offers is new or replaces: how many did, and the ids that belong to another VM."""
-        known = self._known(list({offer.entry.id for offer in offers}))
-        gone = self._gone_ids(list(dict.fromkeys(offer.entry.id for offer in offers)))
+        names = list(dict.fromkeys(offer.entry.id for offer in offers))
+        held = self._held(names)
+        known = {name: row for name, rows in held.items() if (row := days.current(rows)) is not None}
+        gone = self._gone_ids(names)
         written: dict[str, Written] = {}
         foreign: set[str] = set()
         for offer in offers:
@@ -103,25 +112,30 @@ class ClickHouseLedger:
             if name in gone:
                 continue
             try:
-                found = decide(offer, written.get(name) or known.get(name))
+                found = decide(offer, written.get(name) or _written(known.get(name)))
             except ForeignRecord:
                 foreign.add(name)
                 continue
             if found is not None:
-                written[name] = found
-        received = time.time_ns() // 1000
-        self._write("record", (self._row(one, received) for one in written.values()))
+                written[name] = days.above(found, held.get(name, ()))
+        self._write_records(written.values(), held)
         changed = sum(name not in known or known[name].entry != one.entry for name, one in written.items())
         return changed, foreign
 
-    def _row(self, written: Written, received: int) -> dict[str, Any]:
-        entry = written.entry
-        return flat(entry) | {
-            "day": UNDATED if entry.ts_ms is None else self.calendar.day(entry.ts_ms / 1000),
-            "session_no": session_number(entry.vm, entry.runtime, entry.session_id),
-            "received": received,
-            "version": str(written.version),
-        }
+    def _write_records(self, written: Iterable[Written], held: Mapping[str, Sequence[days.Row]]) -> None:
+        """Write records, then take back what they left behind on other days. ``held``: the rows of their ids before.
+
+        On a server another hub may have written the same record at the same time: whoever looks after writing sees it.
+        """
+        rows = [days.Row(one.entry, self._day(one.entry), one.version) for one in written]
+        self._write("record", map(_cells, rows))
+        at = {row.entry.id: row.day for row in rows}
+        self._write("record", map(_cells, days.left_behind(held, at)))
+        if not self._alone:
+            self._write("record", map(_cells, days.left_behind(self._held(list(at), everywhere=True), {})))
+
+    def _day(self, entry: Entry) -> int:
+        return UNDATED if entry.ts_ms is None else self.calendar.day(entry.ts_ms / 1000)
 
     def _write(self, table: str, rows: Iterable[Mapping[str, Any]]) -> None:
         """Insert rows; small tables are told when, so that the latest row of a key stays."""
@@ -198,7 +212,8 @@ class ClickHouseLedger:
 
     def find_session(self, vm: str | None, runtime: str | None, session_id: str) -> list[SessionHead]:
         """See ``Ledger.find_session``."""
-        return reads.find_session(self._ask, vm, runtime, session_id, self.folds())
+        number = None if vm is None or runtime is None else session_number(vm, runtime, session_id)
+        return reads.find_session(self._ask, vm, runtime, session_id, self.folds(), number)
 
     def session_groups(self, sessions: Sequence[int], where: Filter) -> list[Group]:
         """See ``Ledger.session_groups``."""
@@ -263,17 +278,20 @@ class ClickHouseLedger:
         """Let go of the connection."""
         self._client.close()
 
-    def _ask(self, query: str, values: Mapping[str, Any] | None = None) -> reads.Rows:
-        settings = {"max_query_size": QUERY_BYTES}
+    def _ask(
+        self, query: str, values: Mapping[str, Any] | None = None, more: Mapping[str, Any] | None = None
+    ) -> reads.Rows:
+        settings = {"max_query_size": QUERY_BYTES, **(more or {})}
         rows: reads.Rows = self._client.query(query, parameters=dict(values or {}), settings=settings).result_rows
         return rows
 
-    def _known(self, ids: Sequence[str]) -> dict[str, Written]:
-        found: dict[str, Written] = {}
-        for start in range(0, len(ids), LOOK_UP):
-            part = reads.known(self._ask, ids[start : start + LOOK_UP])
-            found |= {name: Written(entry, version) for name, (version, entry) in part.items()}
-        return found
+    def _held(self, ids: Sequence[str], *, everywhere: bool = False) -> dict[str, list[days.Row]]:
+        """The rows that stand under these ids; ``everywhere``: on any replica that answers, not on the next one."""
+        table, more = RECORD.name, {}
+        if everywhere and self.cluster is not None:
+            table, more = all_replicas(RECORD, self.cluster), REACHABLE
+        parts = (ids[start : start + LOOK_UP] for start in range(0, len(ids), LOOK_UP))
+        return days.latest(row for part in parts for row in reads.held(partial(self._ask, more=more), table, part))
 
     def _gone_ids(self, ids: Sequence[str]) -> set[str]:
         folds = self.folds()
@@ -285,6 +303,12 @@ class ClickHouseLedger:
 
     def _states(self, vms: set[str]) -> list[VmState]:
         return [VmState(*row) for row in self._ask(f"{STATES} WHERE vm IN {{vms:Array(String)}}", {"vms": sorted(vms)})]
+
+    def _check_key(self) -> None:
+        name = local(RECORD, self.cluster)
+        query = "SELECT sorting_key FROM system.tables WHERE database = currentDatabase() AND name = {name:String}"
+        if any(row[0] != RECORD.order for row in self._ask(query, {"name": name})):
+            raise LedgerError(f"table {name} there is of an earlier version: name an empty database, VMs push again.")
 
     def _keep_zone(self, zone_name: str) -> None:
         rows = self._ask(f"SELECT value FROM {SETTING.name} FINAL WHERE name = 'zone'")
@@ -298,6 +322,21 @@ def session_number(vm: str, runtime: str, session_id: str) -> int:
     """The number of a session: the same in every hub without asking anyone."""
     name = "\0".join((vm, runtime, session_id)).encode("utf-8", "surrogatepass")
     return int.from_bytes(hashlib.blake2b(name, digest_size=8).digest(), "big")
+
+
+def _written(row: days.Row | None) -> Written | None:
+    return None if row is None else Written(row.entry, row.version)
+
+
+def _cells(row: days.Row) -> dict[str, Any]:
+    """A row as the table's columns, received now."""
+    entry = row.entry
+    return flat(entry) | {
+        "day": row.day,
+        "session_no": session_number(entry.vm, entry.runtime, entry.session_id),
+        "received": time.time_ns() // 1000,
+        "version": str(row.version),
+    }
 
 
 def _refused(delivery: Delivery, foreign: set[str]) -> list[tuple[str, str]]:

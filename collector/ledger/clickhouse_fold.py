@@ -15,6 +15,7 @@ from collections.abc import Callable
 from typing import Final
 
 from collector.ledger import DIMENSIONS
+from collector.ledger.clickhouse_days import IS_RECORD
 from collector.ledger.clickhouse_reads import KINDS, Ask, Folds
 from collector.ledger.clickhouse_schema import SUMS
 from collector.ledger.schema import UNDATED
@@ -26,7 +27,7 @@ _FIRST_LAST: Final = "min(ts_ms), max(coalesce(ended_ms, ts_ms))"
 def fold(ask: Ask, run: Callable[[str], None], day: int, folds: Folds) -> int:
     """Take the records of days before ``day`` into sums; how many. ``run`` runs a statement that answers nothing."""
     number = time.time_ns() // 1000
-    old = f"day < {day} AND day > {UNDATED}"
+    old = f"{IS_RECORD} AND day < {day} AND day > {UNDATED}"
     taken = f" AND id NOT IN (SELECT id FROM {folds.gone} WHERE fold IN ({folds.listed}))" if folds.numbers else ""
     run(f"INSERT INTO gone SELECT {number}, id FROM record FINAL WHERE {old}{taken}")
     count = int(ask(f"SELECT count() FROM gone WHERE fold = {number}", {})[0][0])
@@ -41,9 +42,11 @@ def fold(ask: Ask, run: Callable[[str], None], day: int, folds: Folds) -> int:
 
 
 def clean(ask: Ask, run: Callable[[str], None], table: str, where: str, day: int, folds: Folds) -> None:
-    """Delete the records of finished folds. ``table``: where they stand on each server; ``where``: ON CLUSTER."""
-    if not folds.numbers:
-        return
-    taken = f"id IN (SELECT id FROM {folds.gone} WHERE fold IN ({folds.listed}))"
-    if ask(f"SELECT count() FROM record WHERE day < {day} AND {taken}", {})[0][0]:
-        run(f"DELETE FROM {table}{where} WHERE {taken}")
+    """Delete the records of finished folds, and what moved away. ``table``, ``where``: on each server, ON CLUSTER."""
+    moved = f"day < {day} AND NOT ({IS_RECORD})"
+    taken = [f"(id, day) IN (SELECT id, day FROM {table} FINAL WHERE {moved})"]
+    if folds.numbers:
+        taken.append(f"id IN (SELECT id FROM {folds.gone} WHERE fold IN ({folds.listed}))")
+    for chosen in taken:
+        if ask(f"SELECT count() FROM record WHERE day < {day} AND {chosen}", {})[0][0]:
+            run(f"DELETE FROM {table}{where} WHERE {chosen}")

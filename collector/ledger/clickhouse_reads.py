@@ -12,6 +12,7 @@ from typing import Any, Final
 
 from collector.entries import NAMES, entry_of
 from collector.ledger import Entry, Group, Kind, Seen, SessionHead
+from collector.ledger.clickhouse_days import IS_RECORD, Row
 from collector.ledger.clickhouse_schema import SUMS
 from collector.ledger.schema import UNDATED
 from collector.rows import SORTS, Filter, Page
@@ -164,11 +165,15 @@ def _after(cursor: str | None) -> str:
         raise ValueError(f"cursor {cursor!r} is not one that a page before gave") from None
 
 
-def find_session(ask: Ask, vm: str | None, runtime: str | None, session_id: str, folds: Folds) -> list[SessionHead]:
-    """See ``Ledger.find_session``."""
+def find_session(
+    ask: Ask, vm: str | None, runtime: str | None, session_id: str, folds: Folds, number: int | None
+) -> list[SessionHead]:
+    """See ``Ledger.find_session``; ``number``: that of the session where vm and runtime are given."""
     values: dict[str, Any] = {"session_id": session_id}
     values |= {name: value for name, value in (("vm", vm), ("runtime", runtime)) if value is not None}
     chosen = " AND ".join(f"{name} = {{{name}:String}}" for name in values)
+    if number is not None:
+        chosen += f" AND session_no = {number}"
     query = f"""SELECT {HEAD} FROM record FINAL WHERE {folds.counts} AND {chosen}
         GROUP BY session_no ORDER BY any(vm), any(runtime)"""
     return [SessionHead(*row) for row in ask(query, values)]
@@ -191,16 +196,17 @@ def scan_query(where: Filter, folds: Folds) -> tuple[str, dict[str, Any]]:
 
 def changes(ask: Ask, after: int, limit: int) -> tuple[int, list[Entry]]:
     """See ``Ledger.changes``: a cursor is the time (in microseconds) at which the last record given was received."""
-    query = f"""SELECT received, {COLUMNS} FROM record FINAL WHERE received > {int(after)}
+    query = f"""SELECT received, {COLUMNS} FROM record FINAL WHERE received > {int(after)} AND {IS_RECORD}
         ORDER BY received LIMIT {int(limit)} WITH TIES"""
     rows = ask(query, {})
     return (rows[-1][0] if rows else after), [entry(row[1:]) for row in rows]
 
 
-def known(ask: Ask, ids: Sequence[str]) -> dict[str, tuple[int, Entry]]:
-    """Version and entry of those of these records that the ledger has."""
-    query = f"SELECT toString(version), {COLUMNS} FROM record FINAL WHERE id IN ({', '.join(map(_literal, ids))})"
-    return {found.id: (int(row[0]), found) for row in ask(query, {}) for found in (entry(row[1:]),)}
+def held(ask: Ask, table: str, ids: Sequence[str]) -> list[Row]:
+    """The rows of ``table`` under these ids, merged or not."""
+    names = ", ".join(map(_literal, ids))
+    query = f"SELECT day, toString(version), {COLUMNS} FROM {table} WHERE id IN ({names})"
+    return [Row(entry(row[2:]), row[0], int(row[1])) for row in ask(query, {})]
 
 
 def gone(ask: Ask, ids: Sequence[str], folds: Folds) -> set[str]:

@@ -1,8 +1,10 @@
 """ClickHouse's tables as data, and the statements made of them: on one server (or embedded), or per shard of a cluster.
 
-A record stands in one table, ordered by its id and replaced by the row with the greater ``version``; reads use FINAL,
-so a row that is not merged yet counts once all the same. On a cluster records are sharded by id: every version of one
-record is on one shard, whichever VM or hub sent it. Small tables are whole on every node. Money is pico-USD.
+A record stands in one table, ordered by its id and day and replaced by the row with the greater ``version``; reads use
+FINAL, so a row that is not merged yet counts once all the same, and as the day is part of the key a window of days
+reads its own partitions and parts alone (``clickhouse_days``: what happens to a record whose day changes). On a cluster
+records are sharded by id: every version of one record is on one shard, whichever VM or hub sent it. Small tables are
+whole on every node. Money is pico-USD.
 """
 
 from __future__ import annotations
@@ -110,11 +112,14 @@ RECORD: Final = Store(
     "record",
     {**{name: _ENTRY_TYPES[name] for name in NAMES}, "day": "day", "session_no": "number", "received": "number",
      "version": "big"},
-    order="id",
+    order="id, day",
     version="version",
     shard="cityHash64(id)",
     part=MONTH,
-    indexes=("INDEX by_session session_no TYPE bloom_filter(0.01) GRANULARITY 4",),
+    indexes=(
+        "INDEX by_session session_no TYPE bloom_filter(0.01) GRANULARITY 4",
+        "INDEX by_session_id session_id TYPE bloom_filter(0.01) GRANULARITY 4",
+    ),
 )  # fmt: skip
 # Sums of records that have expired. ``fold``: the fold that took them; it counts once ``fold`` has a row for it.
 USAGE_DAY: Final = Store(
@@ -155,6 +160,11 @@ def statements(cluster: str | None = None) -> Iterator[str]:
 def local(store: Store, cluster: str | None) -> str:
     """The name of the table that holds a store's rows on each server."""
     return store.name if cluster is None or store.shard is None else store.name + LOCAL
+
+
+def all_replicas(store: Store, cluster: str) -> str:
+    """The table of a store as every replica of a cluster has it, one after the other."""
+    return f"clusterAllReplicas({_quoted(cluster)}, currentDatabase(), {local(store, cluster)})"
 
 
 def _create(store: Store, name: str, where: str, engine: str, window: str) -> str:

@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import itertools
 import tempfile
+from datetime import date
 from pathlib import Path
 
 from hypothesis import HealthCheck, given, settings
@@ -11,6 +13,8 @@ from hypothesis import strategies as st
 from collector.ledger.clickhouse_decide import Offer, Written, decide, rank
 from collector.ledger.sqlite_fleet import SqliteFleet
 from collector.query import ALL_RECORDS
+from collector.rows import Filter
+from collector.windows import Window
 from shim.line import Tokens
 from tests.ledger.conftest import ZONE
 from tests.ledger.records import NOON, line, record
@@ -18,18 +22,27 @@ from tests.ledger.records import NOON, line, record
 COUNTS = st.sampled_from([None, 0, 1, 10**13])
 TOKENS = st.builds(Tokens, COUNTS, COUNTS, COUNTS, st.none(), COUNTS, st.none())
 COSTS = st.sampled_from([None, 0, 1, 2**63 - 1])
+DAY_MS = 86_400_000
+# No time, two days of one month, and the month after.
+TIMES = st.sampled_from([None, NOON, NOON + DAY_MS, NOON + 14 * DAY_MS])
+WINDOWS = [
+    Window(),
+    Window(date(2026, 11, 19), None),
+    Window(None, date(2026, 11, 18)),
+    Window(None, date(2026, 11, 30)),
+]
 LINES = st.builds(
-    lambda seq, tokens, cost, session, withdrawn: line(
-        seq, cost=cost, tokens=tokens, session_id=session, withdrawn=withdrawn
+    lambda seq, tokens, cost, session, withdrawn, at: line(
+        seq, cost=cost, tokens=tokens, session_id=session, withdrawn=withdrawn, ts_ms=at
     ),
-    st.integers(1, 4), TOKENS, COSTS, st.sampled_from(["a", "b"]), st.sampled_from([None, "twin"]),
+    st.integers(1, 4), TOKENS, COSTS, st.sampled_from(["a", "b"]), st.sampled_from([None, "twin"]), TIMES,
 )  # fmt: skip
 RECORDS = st.builds(
-    lambda number, tokens, vm, session, owner, revision, cost: record(
-        number, tokens=tokens, vm=vm, session_id=session, owner_ms=owner, revision=revision, cost_pico=cost
+    lambda number, tokens, vm, session, owner, revision, cost, at: record(
+        number, tokens=tokens, vm=vm, session_id=session, owner_ms=owner, revision=revision, cost_pico=cost, ts_ms=at
     ),
     st.integers(1, 3), TOKENS, st.sampled_from(["vm1", "vm2"]), st.sampled_from(["a", "b"]),
-    st.sampled_from([NOON, NOON + 1]), st.integers(0, 2), COSTS,
+    st.sampled_from([NOON, NOON + 1]), st.integers(0, 2), COSTS, TIMES,
 )  # fmt: skip
 APPENDS = st.lists(st.tuples(st.lists(st.one_of(LINES, RECORDS), max_size=4, unique_by=lambda e: e.id), st.booleans()))
 
@@ -45,8 +58,8 @@ def test_both_engines_hold_the_same(chdb, appends):
             assert changed[0] == changed[1]
         held = [sorted(ledger.scan(ALL_RECORDS), key=lambda entry: entry.id) for ledger in (sqlite, chdb)]
         assert held[0] == held[1]
-        for by in ((), ("vm", "model"), ("day", "source")):
-            told = [sorted(ledger.groups(by, ALL_RECORDS), key=str) for ledger in (sqlite, chdb)]
+        for by, window in itertools.product(((), ("vm", "model"), ("day", "source")), WINDOWS):
+            told = [sorted(ledger.groups(by, Filter(window)), key=str) for ledger in (sqlite, chdb)]
             assert told[0] == told[1]
         sqlite.close()
 

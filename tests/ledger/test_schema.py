@@ -105,6 +105,9 @@ def test_a_cluster_is_sent_its_tables_and_bulk_inserts(server):
     assert len(parameters["insert_deduplication_token"]) == 32
     assert (parameters["insert_quorum"], parameters["distributed_foreground_insert"]) == ("auto", "1")
     assert parameters["database"] == "fleet"
+    looks = [text for text in texts if "WHERE id IN ('boot-1', 'boot-2')" in text]
+    assert " FROM record " in looks[0]  # before it is written, and after it wherever another hub may have written it
+    assert " FROM clusterAllReplicas(`fleet`, currentDatabase(), record_local) " in looks[1]
 
 
 def test_a_server_that_does_not_answer_is_one_sentence():
