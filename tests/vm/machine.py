@@ -23,6 +23,8 @@ FLEET: Final = PACKAGES + ",ansible-core,ansible-lint,cloud-init,python3-apt"
 BOOT_SECONDS: Final = 120
 ENVIRON: Final = {"PATH": "/usr/sbin:/usr/bin:/sbin:/bin", "LANG": "C.UTF-8", "HOME": "/root"}
 KEPT_SECONDS: Final = 24 * 3600
+# Runs a command in the control groups that $0 lists.
+INTO_CGROUPS: Final = 'for group in $0; do echo $$ > "$group/cgroup.procs"; done; exec "$@"'
 
 
 def base_image(packages: str = PACKAGES) -> Path:
@@ -48,12 +50,15 @@ class Machine:
         subprocess.run(["tar", "-xf", base_image(packages), "-C", self.root], check=True)
         self._nspawn: subprocess.Popen[bytes] | None = None
         self._leader = 0
+        self._cgroups: list[Path] = []
 
     def boot(self) -> None:
         """Start it and wait until systemd says that all is running (or that something failed)."""
         command = ["systemd-nspawn", "--register=no", "--keep-unit", "--quiet", "-D", str(self.root), "-b"]
         if not self._network:
             command.insert(1, "--private-network")
+        self._cgroups = cgroups_of_its_own(f"vm-usage-{os.getpid()}-{self.root.parent.name}")
+        command = ["sh", "-c", INTO_CGROUPS, " ".join(map(str, self._cgroups)), *command]
         with open(self._log, "ab") as log:
             self._nspawn = subprocess.Popen(command, stdin=subprocess.DEVNULL, stdout=log, stderr=log)
         until = time.monotonic() + BOOT_SECONDS
@@ -123,6 +128,27 @@ class Machine:
             except subprocess.TimeoutExpired:
                 self._nspawn.kill()
                 self._nspawn.wait()
+        for cgroup in self._cgroups:
+            subprocess.run(["find", cgroup, "-depth", "-type", "d", "-exec", "rmdir", "{}", "+"], capture_output=True)
+
+
+def cgroups_of_its_own(name: str) -> list[Path]:
+    """New control groups below ours, in each hierarchy that systemd keeps units in.
+
+    Machines that boot at the same time would else have one group for units of one name, and a systemd that finds
+    processes there which it cannot see fails to kill what it can.
+    """
+    made = []
+    for line in Path("/proc/self/cgroup").read_text().splitlines():
+        _, kind, own = line.split(":", 2)
+        mounts = {"": ("/sys/fs/cgroup/unified", "/sys/fs/cgroup"), "name=systemd": ("/sys/fs/cgroup/systemd",)}
+        for mount in mounts.get(kind, ()):
+            folder = Path(mount + own)
+            if (folder / "cgroup.procs").exists():
+                (folder / name).mkdir()
+                made.append(folder / name)
+                break
+    return made
 
 
 def missing() -> Sequence[str]:

@@ -29,7 +29,7 @@ def build(folder: Path) -> Path:
 
 
 def next_release(package: Path, folder: Path, version: str = NEXT, *, migrates: bool = False) -> Path:
-    """The same package with a higher version, in its control file and in what ``--version`` says.
+    """The same package with a higher version, in its control file and in what ``--version`` says, and a setting more.
 
     ``migrates``: it has a migration of the ledger more.
     """
@@ -41,6 +41,8 @@ def next_release(package: Path, folder: Path, version: str = NEXT, *, migrates: 
         (site / "shim/__init__.py", r'__version__(.*)= ".*"', rf'__version__\1= "{version}"'),
     ):
         path.write_text(re.sub(pattern, new, path.read_text()))
+    with (tree / "etc/default/usage-shim").open("a") as file:
+        file.write(f"\n# A setting that came with {version}.\n#VM_USAGE_OF_THE_NEXT_RELEASE=\n")
     if migrates:
         with (site / "collector/ledger/migrations.py").open("a") as file:
             file.write(MIGRATION)

@@ -14,6 +14,7 @@ from tests.vm.machine import Machine
 from tests.vm.page import commands
 
 LEDGER = "/var/lib/vm-usage/ledger.db"
+SETTINGS = "/etc/default/usage-shim"
 MIGRATING = "99.1.0"
 
 
@@ -23,7 +24,7 @@ def newest(metering: Machine, package: Path, tmp_path_factory: pytest.TempPathFa
     metering.copy(package, "/root/vm-usage_OLD.deb")
     if status(metering)["version"] != packages.NEXT:
         metering.copy(packages.next_release(package, tmp_path_factory.mktemp("next")), "/root/next.deb")
-        metering.run("dpkg", "-i", "/root/next.deb")
+        metering.run("dpkg", "--force-confold", "-i", "/root/next.deb")
         eventually(lambda: status(metering)["version"] == packages.NEXT)
     return metering
 
@@ -57,8 +58,11 @@ def test_a_ledger_that_the_newer_release_migrated_is_refused_made_again_and_put_
     (upgrade,) = commands("Upgrade")
     roll_back, make_again, put_back = commands("Rollback")
     newest.copy(migrating, "/root/vm-usage_NEW.deb")
+    settings = newest.out("cat", SETTINGS)
     newest.sh(f"cd /root; rm -r before-rollback\n{upgrade}")
     eventually(lambda: migrated(newest) and complete(newest))
+    assert newest.out("cat", SETTINGS) == settings
+    assert MIGRATING in newest.out("cat", f"{SETTINGS}.dpkg-dist")
     done = newest.run("sh", "-euc", f"cd /root\n{roll_back}", check=False)
     assert (done.returncode, done.stderr.count("usage-collector.service failed")) == (1, 1), done.stdout + done.stderr
     assert "the ledger was written by a newer version" in newest.journal("usage-collector")

@@ -25,7 +25,7 @@ def test_an_upgrade_waits_for_the_stream_and_keeps_everything(
     metering.run("systemctl", "enable", "--quiet", "--now", "usage-hub")
     metering.copy(next_package, "/root/next.deb")
     stream = begin("gpt-5-mini-slow-150")
-    metering.run("dpkg", "-i", "/root/next.deb")
+    metering.run("dpkg", "--force-confold", "-i", "/root/next.deb")
     assert metering.show("usage-shim", "MainPID") == pid  # still the old one: a call is in flight
     assert call()["status"] == 200
     assert result(stream) == {"status": 200, "whole": True, "words": 150, "usage": False}
