@@ -248,8 +248,9 @@ def workers_for(size: int) -> int:
 
 def processors(root: Path = Path("/")) -> int:
     """How many processors this process may use: those it may run on, within the quota of its control group."""
-    usable = len(os.sched_getaffinity(0))
+    usable = os.cpu_count() or 1
     try:
+        usable = len(os.sched_getaffinity(0))
         groups = (root / "proc/self/cgroup").read_text().splitlines()
         own = root / "sys/fs/cgroup" / next(line[4:] for line in groups if line.startswith("0::/"))
         for folder in (own, *own.parents):
@@ -257,7 +258,7 @@ def processors(root: Path = Path("/")) -> int:
                 quota, period = (folder / "cpu.max").read_text().split()
                 usable = usable if quota == "max" else min(usable, int(quota) // int(period))
     except (OSError, ValueError, StopIteration):
-        pass  # no control groups of version 2 to be seen here
+        pass  # no control groups of version 2 to be seen here, or it may not be asked
     return usable
 
 
