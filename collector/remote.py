@@ -1,6 +1,7 @@
 """The query layer of a hub (or of another VM's collector) over its HTTP API: the same rows, as objects again.
 
-Only what `report`, `status` and `export` ask. Windows are those of the other side, its time zone and its today.
+Only what `report`, `status`, `export`, `reconcile` and `mcp` ask. Windows are those of the other side, its time zone
+and its today.
 """
 
 from __future__ import annotations
@@ -14,9 +15,10 @@ import orjson
 
 from collector import windows
 from collector.entries import entry_of
-from collector.ledger import Entry
-from collector.query import ALL_RECORDS
+from collector.ledger import Entry, Group, Kind
+from collector.query import ALL_RECORDS, MAX_DETAIL
 from collector.rows import (
+    CallRow,
     DayRow,
     Filter,
     GapRow,
@@ -24,6 +26,7 @@ from collector.rows import (
     Page,
     RefusedRow,
     RuntimeRow,
+    SessionDetail,
     SessionPage,
     SessionRow,
     SourceRow,
@@ -91,6 +94,24 @@ class RemoteQuery:
             cursor = body["next_cursor"]
             if cursor is None or len(found) >= page.limit:
                 return SessionPage(found, cursor)
+
+    def session(
+        self, session_id: str, vm: str | None = None, runtime: str | None = None, limit: int = MAX_DETAIL
+    ) -> list[SessionDetail]:
+        """See ``Query.session``; the API gives at most ``MAX_DETAIL`` records."""
+        found = []
+        for row in self._ask("session", Filter(vm=vm, runtime=runtime), {"session_id": session_id})["rows"]:
+            calls = [_row(CallRow, call) for call in row["records"]]
+            found.append(SessionDetail(_row(SessionRow, row), calls[:limit], row["more"] or len(calls) > limit))
+        return found
+
+    def groups(self, where: Filter = ALL_RECORDS) -> list[Group]:
+        """Sums by ``otlp.DIMENSIONS`` and kind, as ``Ledger.groups`` gives them."""
+        found = []
+        for row in self._ask("groups", where)["rows"]:
+            lists = {name: tuple(row[name]) for name in ("key", "sums", "known")}
+            found.append(_row(Group, {**row, **lists, "kind": Kind(**row["kind"])}))
+        return found
 
     def summary(self, names: Sequence[str] = windows.WINDOWS, where: Filter = ALL_RECORDS) -> list[SummaryRow]:
         """See ``Query.summary``."""

@@ -3,12 +3,13 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping
-from dataclasses import dataclass
+from dataclasses import asdict, dataclass
 from typing import Any, Final
 
 from collector import honesty
 from collector.api.parameters import MAX_LIMIT, ParameterError, filter_of, page_of
 from collector.entries import flat
+from collector.export.otlp import DIMENSIONS
 from collector.query import Query
 from collector.rows import (
     DayRow,
@@ -86,6 +87,12 @@ def _records(query: Query, values: Values) -> Body:
     return {"rows": rows, "next_cursor": str(after) if after != cursor else None}
 
 
+def _groups(query: Query, values: Values) -> Body:
+    """The sums behind the rows, by what an OpenTelemetry export tells apart and by what decides their worth."""
+    groups = query.ledger.groups(DIMENSIONS, filter_of(values, query.window))
+    return {"rows": [{**asdict(group), "kind": group.kind._asdict()} for group in groups]}
+
+
 def _states(query: Query, values: Values) -> Body:
     """The texts behind every status, source, basis and caveat: the page shows them as they are."""
     return {
@@ -114,6 +121,7 @@ ENDPOINTS: Final[Mapping[str, Endpoint]] = {
         Endpoint(
             "sessions", "Sessions, a page at a time.", (*WINDOWED, "limit", "cursor", "sort"), SessionRow, _sessions
         ),
+        Endpoint("groups", "Sums by vm, runtime, upstream, model and worth.", WINDOWED, None, _groups),
         Endpoint("records", "Records whole, in the order of the journal.", ("limit", "cursor"), None, _records),
         Endpoint("session", "One session with its records.", ("session_id", "vm", "runtime"), SessionRow, _session),
         Endpoint("summary", "Sums of every named window.", ("runtime", "model", "vm"), SummaryRow, _summary),

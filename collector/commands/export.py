@@ -7,6 +7,7 @@ import os
 import sys
 import time
 from collections.abc import Iterable
+from datetime import datetime
 from pathlib import Path
 from typing import IO, Any, Final
 
@@ -19,7 +20,6 @@ from collector.export import csv, focus, otlp, otlp_send, parquet
 from collector.export.records import DayOf
 from collector.ledger import Entry
 from collector.query import Query
-from collector.rows import Filter
 from collector.settings import Settings
 from collector.windows import Calendar
 
@@ -31,7 +31,7 @@ FORMATS: Final = ("csv", "parquet", "focus", "otlp")
 @click.option("--output", "-o", type=click.Path(path_type=Path), help="File to write; standard output unless given.")
 @chooses
 @click.option("--db", type=click.Path(path_type=Path), help="The ledger file.")
-@click.option("--hub", metavar="URL", help="Records of the hub there instead of this VM's; not for otlp.")
+@click.option("--hub", metavar="URL", help="Records of the hub there instead of this VM's.")
 @click.option("--endpoint", metavar="URL", help="otlp: where to send; else OTEL_EXPORTER_OTLP_ENDPOINT.")
 @click.option("--header", "given", multiple=True, metavar="NAME=VALUE", help="otlp: a header to send along.")
 @click.option("--semconv", type=click.Choice(tuple(otlp.NAMES)), default="latest", help="otlp: which set of names.")
@@ -62,13 +62,14 @@ def command(
     usage-collector export --format focus --window month -o focus.csv
     usage-collector export --format otlp --endpoint http://127.0.0.1:4318
     usage-collector export --format otlp -o metrics.json
+    usage-collector export --format otlp --hub https://hub.example -o metrics.json
     """
-    if hub is not None and form == "otlp":
-        raise click.UsageError("otlp takes sums from a ledger: run it where the ledger is, or choose another format")
     with closing_query(settings, db, hub) as query:
         where = filter_of(query, options)
         if form == "otlp":
-            _otlp(query, where, output, semconv, encoding, endpoint, _headers(given))
+            groups = query.ledger.groups(otlp.DIMENSIONS, where) if hub is None else query.groups(where)
+            made = otlp.requests(groups, semconv, _first_seen(query), time.time())
+            _otlp(made, output, encoding, endpoint, _headers(given))
         elif hub is None:
             _records(query.ledger.scan(where), query.calendar.today, form, output)
         else:
@@ -109,17 +110,15 @@ def _write(day_of: DayOf, entries: Iterable[Entry], form: str, out: IO[bytes]) -
         text.detach()
 
 
+def _first_seen(query: Query) -> float:
+    """When counting began, epoch seconds."""
+    seen = [row.first_seen for row in query.vms() if row.first_seen is not None]
+    return min((datetime.fromisoformat(at).timestamp() for at in seen), default=0.0)
+
+
 def _otlp(
-    query: Query,
-    where: Filter,
-    output: Path | None,
-    semconv: str,
-    encoding: str,
-    endpoint: str | None,
-    headers: dict[str, str],
+    made: Iterable[dict[str, Any]], output: Path | None, encoding: str, endpoint: str | None, headers: dict[str, str]
 ) -> None:
-    start = min((seen.first_ms / 1000 for seen in query.ledger.seen("vm") if seen.first_ms is not None), default=0.0)
-    made = otlp.requests(query.ledger.groups(otlp.DIMENSIONS, where), semconv, start, time.time())
     if output is not None:
         output.write_bytes(b"".join(orjson.dumps(request) + b"\n" for request in made))
         return

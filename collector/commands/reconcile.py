@@ -4,10 +4,10 @@ from __future__ import annotations
 
 import sys
 import time
-from collections.abc import Iterable
-from contextlib import closing
-from dataclasses import asdict, replace
+from collections.abc import Callable, Iterable
+from dataclasses import asdict
 from datetime import UTC, date, datetime, timedelta
+from functools import partial
 from pathlib import Path
 from typing import Final
 
@@ -17,9 +17,9 @@ from rich.table import Table
 
 from collector import reconcile, reconcile_files, windows
 from collector.commands import table
-from collector.commands.opening import open_query
+from collector.commands.report import closing_query
+from collector.ledger import Entry
 from collector.money import show, to_pico
-from collector.query import Query
 from collector.reconcile import CLASSES, Item, ReconcileError, Row
 from collector.reconcile_cursor import LATE_SECONDS, CursorAdmin, api_key, base_url
 from collector.rows import Filter
@@ -27,6 +27,7 @@ from collector.settings import Settings
 from shim.names import resolve
 
 DEFAULT_DAYS: Final = 7
+Scan = Callable[[Filter], Iterable[Entry]]
 VENDORS: Final = ("cursor", *reconcile_files.FORMATS)
 
 
@@ -38,6 +39,7 @@ VENDORS: Final = ("cursor", *reconcile_files.FORMATS)
 @click.option("--email", help="cursor: only this user's events.")
 @click.option("--headless", is_flag=True, help="cursor: only events of the CLI.")
 @click.option("--db", type=click.Path(path_type=Path), help="The ledger file.")
+@click.option("--hub", metavar="URL", help="Take the records of the hub there instead of this VM's.")
 @click.option("--format", "form", type=click.Choice(("table", "json")), default="table", show_default=True)
 @click.pass_obj
 def command(
@@ -49,6 +51,7 @@ def command(
     email: str | None,
     headless: bool,
     db: Path | None,
+    hub: str | None,
     form: str,
 ) -> None:
     """Set the bill of VENDOR beside our records, per day and model.
@@ -58,6 +61,7 @@ def command(
 
     \b
     usage-collector reconcile cursor --since 2026-11-01
+    usage-collector reconcile cursor --hub https://hub.example
     usage-collector reconcile anthropic usage.csv --format json
     """
     try:
@@ -66,13 +70,14 @@ def command(
         raise click.UsageError(str(error)) from error
     if (vendor == "cursor") is (export is not None):
         raise click.UsageError("cursor takes no export" if export else f"{vendor} needs the export's file")
-    query = open_query(replace(settings, db=db) if db else settings)
     try:
-        with closing(query.ledger):
+        with closing_query(settings, db, hub) as query:
+            calendar = query.calendar if hub is None else windows.Calendar(settings.zone)
+            scan = query.ledger.scan if hub is None else partial(query.scan, calendar=calendar)
             if export is None:
-                rows = _cursor(query, settings, span, email, headless=headless)
+                rows = _cursor(scan, calendar, settings, span, email, headless=headless)
             else:
-                rows = _file(query, vendor, export, span)
+                rows = _file(scan, vendor, export, span)
     except ReconcileError as error:
         raise click.ClickException(str(error)) from error
     if form == "json":
@@ -81,30 +86,36 @@ def command(
         _show(rows)
 
 
-def _cursor(query: Query, settings: Settings, span: windows.Window, email: str | None, *, headless: bool) -> list[Row]:
+def _cursor(
+    scan: Scan,
+    calendar: windows.Calendar,
+    settings: Settings,
+    span: windows.Window,
+    email: str | None,
+    *,
+    headless: bool,
+) -> list[Row]:
     now = time.time()
-    today = query.calendar.today(now)
+    today = calendar.today(now)
     until = span.until or today
     span = windows.Window(span.since or until - timedelta(days=DEFAULT_DAYS - 1), until)
-    start, end = query.calendar.bounds(span)
+    start, end = calendar.bounds(span)
     names = resolve(settings.environ)
     with CursorAdmin(api_key(names), base_url(names)) as admin:
         found = admin.events(start or 0.0, min(end or now, now), email)
         events = [one for one in found if one.headless or not headless]
-    theirs = [one.item(query.calendar.today(one.ts)) for one in events]
-    entries = query.ledger.scan(Filter(span, runtime="cursor"))
-    return reconcile.compare(
-        reconcile.ours(entries, query.calendar.today), theirs, query.calendar.today(now - LATE_SECONDS)
-    )
+    theirs = [one.item(calendar.today(one.ts)) for one in events]
+    ours = reconcile.ours(scan(Filter(span, runtime="cursor")), calendar.today)
+    return reconcile.compare(ours, theirs, calendar.today(now - LATE_SECONDS))
 
 
-def _file(query: Query, vendor: str, export: Path, span: windows.Window) -> list[Row]:
+def _file(scan: Scan, vendor: str, export: Path, span: windows.Window) -> list[Row]:
     theirs = reconcile_files.read(export, vendor)
     days = [item.day for item in theirs]
     first, last = span.since or min(days, default=None), span.until or max(days, default=None)
     # the export's days are UTC: ours are looked for a day around and cut by the same days
     wider = windows.Window(first and first - timedelta(days=1), last and last + timedelta(days=1))
-    entries = (entry for entry in query.ledger.scan(Filter(wider)) if reconcile.made_at(entry) == vendor)
+    entries = (entry for entry in scan(Filter(wider)) if reconcile.made_at(entry) == vendor)
     ours = reconcile.ours(entries, lambda ts: datetime.fromtimestamp(ts, UTC).date())
     return reconcile.compare(_within(ours, first, last), _within(theirs, first, last))
 

@@ -8,7 +8,9 @@ import json
 import re
 from collections.abc import AsyncIterator, Awaitable, Callable
 from contextlib import asynccontextmanager
+from dataclasses import replace
 from decimal import Decimal
+from pathlib import Path
 from typing import Any
 
 import httpx
@@ -27,9 +29,9 @@ KEYS = ("calls", "unknown_calls", "input_tokens", "cache_read_tokens", "cache_wr
 
 
 @asynccontextmanager
-async def agent(served: Collector) -> AsyncIterator[Callable[..., Awaitable[dict[str, Any]]]]:
+async def agent(served: Collector, *words: str) -> AsyncIterator[Callable[..., Awaitable[dict[str, Any]]]]:
     """The official client on a real ``usage-collector mcp`` process: call it with a tool and its arguments."""
-    server = StdioServerParameters(command=str(BIN / "usage-collector"), args=["mcp"], env=served.environ)
+    server = StdioServerParameters(command=str(BIN / "usage-collector"), args=["mcp", *words], env=served.environ)
     async with stdio_client(server) as (read, write), ClientSession(read, write) as session:
         await session.initialize()
 
@@ -77,6 +79,20 @@ async def test_every_way_gives_the_same_number_for_every_window(served: Collecto
                 ways[f"report by {by}"] = summed(reported(served, by, window))
             assert expected["calls"]
             assert {way: found for way, found in ways.items() if found != expected} == {}
+
+
+async def test_an_agent_asks_a_hub_as_it_asks_its_own_vm(served: Collector, tmp_path: Path) -> None:
+    elsewhere = replace(served, environ={**served.environ, "VM_USAGE_DB": str(tmp_path / "none.db")})
+    async with agent(served) as own, agent(elsewhere, "--hub", served.url) as hub:
+        for tool, arguments in (
+            ("get_cost_summary", {}),
+            ("get_cost_summary", {"window": "month", "runtime": "picoclaw"}),
+            ("list_sessions", {"limit": 5, "sort": "cost"}),
+        ):
+            assert await hub(tool, **arguments) == await own(tool, **arguments)
+        name = (await own("list_sessions", limit=1))["rows"][0]["session_id"]
+        for tool in ("get_session", "explain_cost"):
+            assert await hub(tool, session_id=name) == await own(tool, session_id=name)
 
 
 def test_the_real_command_prints_the_same(served: Collector) -> None:

@@ -11,7 +11,7 @@ import httpx
 import pytest
 
 from tests.e2e.programs import free_port
-from tests.hub.programs import COLLECTOR, hubs, machine, usage_lines
+from tests.hub.programs import COLLECTOR, NOW, hubs, machine, usage_lines
 
 
 def test_an_operator_brings_a_vm_to_a_hub_and_asks_the_hub(tmp_path):
@@ -39,6 +39,45 @@ def test_an_operator_brings_a_vm_to_a_hub_and_asks_the_hub(tmp_path):
         assert "valid" in listed
         hub.command("token", "revoke", "web-1")
         assert "revoked" in hub.command("token", "list")
+
+
+BILL = """date,model,input_tokens,output_tokens,num_model_requests
+{day},gpt-4o,1000,100,9
+"""
+
+
+def test_a_hub_is_exported_and_reconciled_as_a_vm_is(tmp_path):
+    bill = tmp_path / "bill.csv"
+    bill.write_text(BILL.format(day=time.strftime("%Y-%m-%d", time.gmtime(NOW - 7200))))
+    with hubs(tmp_path / "hub") as (hub,):
+        vm = machine(tmp_path, "web-1", hub.url, hub.token("web-1"))
+        vm.write(usage_lines("web-1", 50))
+        vm.run("ingest")
+        vm.run("push", "--once")
+        own, theirs = (otlp_sums(vm, *where) for where in ((), ("--hub", hub.url)))
+        assert own == theirs
+        assert sum(value for (name, *_), value in own.items() if name == "usage.calls") == 50
+        assert otlp_sums(vm, "--hub", hub.url, "--model", "gpt-4o") == otlp_sums(vm, "--model", "gpt-4o") != own
+        asked = ("reconcile", "openai", str(bill), "--format", "json")
+        rows = json.loads(vm.run(*asked, "--hub", hub.url).stdout)["rows"]
+        assert rows == json.loads(vm.run(*asked).stdout)["rows"]
+        assert any(row["our_calls"] and row["their_calls"] for row in rows)
+        assert vm.run(*asked, "--hub", hub.url, "--db", "x", check=False).returncode == 2
+
+
+def otlp_sums(vm, *where):
+    """The points of an OpenTelemetry export by metric, VM, attributes and start, without the time of asking."""
+    file = vm.folder / "metrics.json"
+    vm.run("export", "--format", "otlp", "-o", str(file), *where)
+    found = {}
+    for request in map(json.loads, file.read_text().splitlines()):
+        for resource in request["resourceMetrics"]:
+            host = str(resource["resource"])
+            for metric in resource["scopeMetrics"][0]["metrics"]:
+                for point in metric["sum"]["dataPoints"]:
+                    key = (metric["name"], host, str(point["attributes"]), point["startTimeUnixNano"])
+                    found[key] = float(point.get("asInt", point.get("asDouble")))
+    return found
 
 
 def test_shipped_logs_come_in_once_and_do_not_undo_what_a_vm_pushed(tmp_path):
