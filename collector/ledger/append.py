@@ -8,7 +8,6 @@ a store's record ``merge.prefer`` decides; the VM that reported it first keeps i
 from __future__ import annotations
 
 from collections.abc import Iterable, Sequence
-from dataclasses import replace
 from typing import Final
 
 from collector.ledger import Entry, clash
@@ -55,19 +54,13 @@ def _append_lines(tx: Transaction, entries: Sequence[Entry], keep_known: bool) -
         old = added.get(number) or stored.get(number)
         for entry in told if old is not None else ():  # a line that is known and not here has expired
             if old is not None and entry.ts_ms != old[AT["ts"]]:
-                apart.append(_renamed(entry))
+                apart.append(clash.renamed(entry))
             elif into is added or not keep_known:
                 into[number] = _row(tx, number, entry, entry.vm)
     changed = {number: row for number, row in changed.items() if row != stored[number]}
     tx.add(list(added.values()))
     tx.replace(list(changed.values()))
     return len(added) + len(changed) + (_append_lines(tx, apart, keep_known) if apart else 0)
-
-
-def _renamed(entry: Entry) -> Entry:
-    """The record of a line whose id another call has."""
-    boot, _, seq = entry.id.rpartition("-")
-    return replace(entry, id=f"{clash.boot_of(boot, int(seq), clash.content_of_entry(entry))}-{clash.FIRST}")
 
 
 def _append_records(tx: Transaction, entries: dict[bytes, Entry], keep_known: bool) -> int:

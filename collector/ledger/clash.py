@@ -13,6 +13,7 @@ from __future__ import annotations
 
 import hashlib
 from collections.abc import Mapping, Sequence
+from dataclasses import replace
 from typing import Any, Final
 
 from collector.ledger import Entry
@@ -47,6 +48,12 @@ def content_of_entry(entry: Entry) -> Content:
 def content_of_row(row: Sequence[Any], places: Mapping[str, int]) -> Content:
     """What the line of a stored record said. ``places``: of the columns in ``row``."""
     return tuple(row[places[name]] for name in CONTENT)
+
+
+def renamed(entry: Entry) -> Entry:
+    """The record of a line whose id another call has, under an id of its own."""
+    boot, _, seq = entry.id.rpartition("-")
+    return replace(entry, id=f"{boot_of(boot, int(seq), content_of_entry(entry))}-{FIRST}")
 
 
 def boot_of(boot: str, seq: int, content: Content) -> str:

@@ -27,7 +27,7 @@ from collector.hub.tokens import Token
 from collector.ledger import Contact, Entry, Group, LedgerError, Seen, SessionHead
 from collector.ledger import clickhouse_days as days
 from collector.ledger import clickhouse_reads as reads
-from collector.ledger.clickhouse_decide import ForeignRecord, Offer, Written, decide, rank
+from collector.ledger.clickhouse_decide import ForeignRecord, Offer, Written, decide, rank, told_apart
 from collector.ledger.clickhouse_fold import clean, fold
 from collector.ledger.clickhouse_reads import Folds
 from collector.ledger.clickhouse_schema import FOLD, GONE, RECORD, SETTING, all_replicas, local, statements
@@ -105,6 +105,9 @@ class ClickHouseLedger:
         held = self._held(names)
         known = {name: row for name, rows in held.items() if (row := days.current(rows)) is not None}
         gone = self._gone_ids(names)
+        told = told_apart(offers, {name: one.entry for name, one in known.items()})
+        if told is not None:
+            return self._offer(told)
         written: dict[str, Written] = {}
         foreign: set[str] = set()
         for offer in offers:

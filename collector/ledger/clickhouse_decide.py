@@ -6,10 +6,12 @@ a version is what orders two writers that do not see each other: for a usage lin
 
 from __future__ import annotations
 
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 from typing import Final
 
 from collector.ledger import Entry
+from collector.ledger.clash import renamed
 from collector.merge import Version, prefer
 from shim.line import ID
 
@@ -40,6 +42,20 @@ class ForeignRecord(Exception):
 def rank(born_ms: int, place: int) -> int:
     """A later ledger of a VM comes after an earlier one, and within one the later place in its journal."""
     return (born_ms << 64) | place
+
+
+def told_apart(offers: Sequence[Offer], known: Mapping[str, Entry]) -> list[Offer] | None:
+    """The offers where some are lines of another moment than the line that has their id, which are calls of their own
+    under ids of their own (``clash``); ``None`` where there are none. ``known``: what is held, by id."""
+    moments = {name: (entry.vm, entry.ts_ms) for name, entry in known.items()}
+    told, apart = [], False
+    for offer in offers:
+        entry = offer.entry
+        vm, ts_ms = moments.setdefault(entry.id, (entry.vm, entry.ts_ms))
+        if ts_ms != entry.ts_ms and vm == entry.vm and ID.fullmatch(entry.id):
+            offer, apart = replace(offer, entry=renamed(entry)), True
+        told.append(offer)
+    return told if apart else None
 
 
 def decide(offer: Offer, known: Written | None) -> Written | None:

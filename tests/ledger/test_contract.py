@@ -48,6 +48,29 @@ def test_a_line_is_replaced_by_what_its_vm_says_later(ledger):
     assert everything(ledger) == {later.id: later}
 
 
+def test_a_line_of_another_moment_under_the_same_id_is_a_call_of_its_own(ledger):
+    """A VM and its copy, restored from a snapshot, both went on with the ids they had."""
+    mine, copies = line(ts_ms=NOON), line(ts_ms=NOON + 1, cost=7)
+    assert ledger.append([mine]) == 1
+    assert ledger.append([copies]) == 1
+    assert ledger.append([copies, mine]) == 0
+    later = [replace(entry, session_id="chat-1") for entry in (copies, mine)]
+    assert ledger.append(later) == 2
+    found = everything(ledger)
+    assert found[mine.id] == later[1]
+    assert sorted((entry.ts_ms, entry.cost_pico, entry.session_id) for entry in found.values()) == [
+        (NOON, 5, "chat-1"),
+        (NOON + 1, 7, "chat-1"),
+    ]
+
+
+def test_two_lines_under_one_id_in_one_call_are_two_calls(ledger):
+    both = [line(ts_ms=NOON), line(ts_ms=NOON + 1)]
+    assert ledger.append(both) == 2
+    assert ledger.append(both, keep_known=True) == 0
+    assert calls(ledger) == 2
+
+
 def test_what_is_known_stays_where_older_entries_come(ledger):
     ledger.append([line(session_id="chat-1"), record(cost_pico=9)])
     assert ledger.append([line(), record(cost_pico=8), line(2)], keep_known=True) == 1
