@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import shutil
 import signal
 import sys
 import time
@@ -9,11 +10,12 @@ from pathlib import Path
 
 import pytest
 
+from tests.e2e.programs import collector
 from tests.faults.client import Call
 from tests.faults.conftest import Start
 from tests.faults.processes import started_by
 from tests.faults.upstream import Upstream
-from tests.faults.watch import events, eventually, metric, post, status
+from tests.faults.watch import events, eventually, metric, outcomes, post, status
 
 # A part of the meter that is made to raise: module, class, method.
 PARTS = (
@@ -95,3 +97,54 @@ def test_without_a_log_calls_go_through_and_nothing_is_kept(start: Start, tmp_pa
         assert post(shim, "m-1").status_code == 200
         assert status(shim)["metering"] is False
     assert list(tmp_path.rglob("*.slots")) == []
+
+
+# A real shim process whose clock can be set: what the file at {moved} says is added to the time, in seconds.
+CLOCK_THAT_CAN_BE_SET = """
+import sys, time
+from pathlib import Path
+real, moved = time.time, Path({moved!r})
+time.time = lambda: real() + (float(moved.read_text()) if moved.exists() else 0)
+from shim.__main__ import main
+sys.argv = ["usage-shim", "run"]
+main()
+"""
+
+
+@pytest.mark.parametrize("seconds", [-86_400, 86_400], ids=["back", "forward"])
+def test_a_clock_that_is_set_touches_no_call_and_mixes_up_no_line(tmp_path: Path, upstream: Upstream, seconds: int):
+    moved = tmp_path / "moved"
+    code = CLOCK_THAT_CAN_BE_SET.format(moved=str(moved))
+    with started_by(tmp_path, [sys.executable, "-c", code], upstream) as shim:
+        stream = Call(shim, "drip", "m-1")
+        stream.read_until(b"word 0")
+        post(shim, "m-2")
+        (before,) = eventually(shim.lines)
+        moved.write_text(str(seconds))
+        eventually(lambda: status(shim)["boot"] not in before["id"])
+        assert post(shim, "m-3").status_code == 200
+        upstream.release.set()
+        assert b"[DONE]" in stream.read_until(b"[DONE]")
+        lines = shim.wait_for_lines(3)
+        assert shim.stop() == lines
+    assert outcomes(lines) == dict.fromkeys(("m-1", "m-2", "m-3"), "completed")
+    assert all(0 <= line["duration_ms"] < 60_000 for line in lines)
+    assert [line["id"].rpartition("-")[2] for line in lines] == ["1", "1", "2"]
+    assert len(events(tmp_path, "boot_renewed")) == 1
+    assert "No findings" in collector(shim.environ, "audit", str(shim.log))
+
+
+def test_a_state_folder_that_is_deleted_touches_no_call(start: Start, tmp_path: Path):
+    with start(VM_USAGE_WORKERS="2") as shim:
+        post(shim, "m-1")
+        shim.wait_for_lines(1)
+        shutil.rmtree(tmp_path / "state")
+        for n in range(2, 8):
+            assert post(shim, f"m-{n}").status_code == 200
+        lines = shim.wait_for_lines(7)
+        assert shim.stop() == lines
+        assert shim.process.returncode == 0
+    assert outcomes(lines) == {f"m-{n}": "completed" for n in range(1, 8)}
+    with start() as shim:
+        assert post(shim, "m-8").status_code == 200
+        assert len(shim.wait_for_lines(8)) == 8
