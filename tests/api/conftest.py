@@ -1,9 +1,11 @@
-"""A real collector over a ledger of 200 calls on three days, for the tests of what it answers."""
+"""A real collector over a ledger of 200 calls, today's and of the two days before, for the tests of what it answers."""
 
 from __future__ import annotations
 
+import time
 from collections.abc import Iterator
 from dataclasses import replace
+from datetime import UTC, datetime
 
 import pytest
 
@@ -13,6 +15,8 @@ from tests.page.conftest import Collector, running_collector
 from tests.shim.test_line import LINE
 
 DAY = 86_400
+NOW = time.time()
+TODAY, YESTERDAY = (datetime.fromtimestamp(at, UTC).date().isoformat() for at in (NOW, NOW - DAY))
 
 
 @pytest.fixture(scope="session")
@@ -22,7 +26,7 @@ def served(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Collector]:
         replace(
             LINE,
             id=f"b-{seq}",
-            ts=LINE.ts + (seq % 3 - 2) * DAY,
+            ts=NOW + (seq % 3 - 2) * DAY,
             session=f"s{seq % 40}",
             response=None,
             model=("gpt-5", "gpt-5-mini", "acme-unlisted-1")[seq % 3],

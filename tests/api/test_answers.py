@@ -12,6 +12,7 @@ from schemathesis.checks import not_a_server_error
 from schemathesis.specs.openapi.checks import response_schema_conformance, status_code_conformance
 
 from collector.api.endpoints import ENDPOINTS, PREFIX
+from tests.api.conftest import TODAY, YESTERDAY
 from tests.page.conftest import Collector
 
 
@@ -47,7 +48,7 @@ def test_sessions_are_sorted_as_asked(served: Collector, sort: str) -> None:
 
 
 @pytest.mark.parametrize(
-    "narrow", ["runtime=picoclaw", "model=gpt-5", "vm=vm-7", "since=2026-11-30", "until=2026-11-29"]
+    "narrow", ["runtime=picoclaw", "model=gpt-5", "vm=vm-7", f"since={TODAY}", f"until={YESTERDAY}"]
 )
 def test_what_is_narrowed_adds_up_over_the_days(served: Collector, narrow: str) -> None:
     days = get(served, f"/api/local/aggregates?{narrow}").json()["rows"]

@@ -77,7 +77,7 @@ async def test_every_way_gives_the_same_number_for_every_window(served: Collecto
             }
             for by in KINDS:
                 ways[f"report by {by}"] = summed(reported(served, by, window))
-            assert expected["calls"]
+            assert expected["calls"], window
             assert {way: found for way, found in ways.items() if found != expected} == {}
 
 
