@@ -29,6 +29,7 @@ GROUP: Final = 20_000
 TOKEN_SECONDS: Final = 5.0
 # Without batches there is upkeep to be thought of now and then.
 IDLE_SECONDS: Final = 60.0
+SETTLE_SECONDS: Final = 3600.0
 MAX_TOKENS: Final = 50_000
 
 
@@ -55,6 +56,7 @@ class Writer:
         self._open_tokens = open_tokens
         self._retention = retention
         self._clock = clock
+        self._next_settling = float("-inf")
         self._queue: queue.Queue[Waiting | Callable[[TokenStore], None] | None] = queue.Queue(MAX_WAITING)
         self._thread = threading.Thread(target=self._run, name="writer", daemon=True)
         self._opened: Future[None] = Future()
@@ -114,7 +116,7 @@ class Writer:
         self._opened.set_result(None)
         try:
             while self._turn(store, tokens):
-                self._expire(store)
+                self._keep_up(store)
         finally:
             store.close()
             tokens.close()
@@ -145,11 +147,19 @@ class Writer:
         self._commit(store, group)
         return going
 
-    def _expire(self, store: FleetLedger) -> None:
+    def _keep_up(self, store: FleetLedger) -> None:
         try:
             self._retention.turn(store)
-        except Exception:  # what was not deleted now is deleted an hour later
-            log.exception("expiry_failed")
+            self._settle(store)
+        except Exception:  # what was not done now is done an hour later
+            log.exception("upkeep_failed")
+
+    def _settle(self, store: FleetLedger) -> None:
+        now = self._clock()
+        if now >= self._next_settling:
+            self._next_settling = now + SETTLE_SECONDS
+            if count := store.settle(store.calendar.today(now)):
+                log.info("days_summed", count=count)
 
     def _read(self, waiting: Waiting) -> Delivery | None:
         """A body as a delivery; ``None`` where its sender has gone, or was told what is wrong with it."""

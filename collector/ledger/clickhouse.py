@@ -24,13 +24,14 @@ from collector.hub import fleet
 from collector.hub.batch import Answer
 from collector.hub.fleet import MAX_REFUSED, Delivery, VmState
 from collector.hub.tokens import Token
-from collector.ledger import Contact, Entry, Group, LedgerError, Seen, SessionHead
+from collector.ledger import Contact, Entry, Group, LedgerError, Seen, SessionHead, clickhouse_settle
 from collector.ledger import clickhouse_days as days
 from collector.ledger import clickhouse_reads as reads
 from collector.ledger.clickhouse_decide import ForeignRecord, Offer, Written, decide, rank, told_apart
 from collector.ledger.clickhouse_fold import clean, fold
 from collector.ledger.clickhouse_reads import Folds
-from collector.ledger.clickhouse_schema import FOLD, GONE, RECORD, SETTING, all_replicas, local, statements
+from collector.ledger.clickhouse_schema import FOLD, GONE, RECORD, SETTING, SETTLED, all_replicas, local, statements
+from collector.ledger.clickhouse_settle import OPEN_DAYS, Settled
 from collector.ledger.fleet_schema import REFUSED, TOKEN, VM
 from collector.ledger.schema import UNDATED
 from collector.rows import Filter, GapRow, Page, QuarantineRow, RefusedRow, SourceRow
@@ -58,6 +59,7 @@ class ClickHouseLedger:
         self.calendar = windows.Calendar(windows.zone_of(zone_name))
         self._gone = local(GONE, cluster)
         self._folds: tuple[float, Folds] | None = None
+        self._settled: Settled | None = None  # as the writer knows it, who alone changes it
         try:
             self._client = clickhouse_connect.get_client(dsn=dsn, password=password or "")
             for statement in statements(cluster):
@@ -131,9 +133,11 @@ class ClickHouseLedger:
         On a server another hub may have written the same record at the same time: whoever looks after writing sees it.
         """
         rows = [days.Row(one.entry, self._day(one.entry), one.version) for one in written]
-        self._write("record", map(_cells, rows))
         at = {row.entry.id: row.day for row in rows}
-        self._write("record", map(_cells, days.left_behind(held, at)))
+        left = list(days.left_behind(held, at))
+        self._unsettle({row.day for row in (*rows, *left)})
+        self._write("record", map(_cells, rows))
+        self._write("record", map(_cells, left))
         if not self._alone:
             self._write("record", map(_cells, days.left_behind(self._held(list(at), everywhere=True), {})))
 
@@ -144,7 +148,7 @@ class ClickHouseLedger:
         """Insert rows; small tables are told when, so that the latest row of a key stays."""
         written = time.time_ns() // 1000
         stamped = table != "record"
-        block = b"\n".join(orjson.dumps({**row, "written": written} if stamped else row) for row in rows)
+        block = b"\n".join(orjson.dumps({"written": written, **row} if stamped else row) for row in rows)
         if not block:
             return
         settings: dict[str, Any] = dict(INSERT if self.cluster is None else INSERT_CLUSTER)
@@ -180,11 +184,39 @@ class ClickHouseLedger:
         """Let the records of days before ``before`` go while their sums stay (``clickhouse_fold``); how many."""
         day = windows.number(before)
         folds = self.folds(now=True)
+        self._unsettle({one for one in self._writers_settled().days if one < day})
         where = "" if self.cluster is None else f" ON CLUSTER `{self.cluster}`"
         clean(self._ask, self.command, local(RECORD, self.cluster), where, day, folds)
         count = fold(self._ask, self.command, day, folds)
         self._folds = None
         return count
+
+    def settle(self, today: date) -> int:
+        """See ``fleet.FleetLedger.settle``."""
+        if not self._alone:
+            return 0
+        folds, now = self.folds(now=True), self._writers_settled()
+        clickhouse_settle.clean(self._ask, self.command, folds, now)
+        last = windows.number(today) - OPEN_DAYS
+        fold, found = clickhouse_settle.sum_days(self._ask, self.command, last, folds, now)
+        self._write_settled(now.with_folds(found, fold))
+        return len(found)
+
+    def _unsettle(self, touched: set[int]) -> None:
+        """Before rows of these days are written: their sums hold no more."""
+        if self._alone and (found := touched.intersection(self._writers_settled().days)):
+            self._write_settled(self._writers_settled().with_folds(found, 0))
+
+    def _writers_settled(self) -> Settled:
+        if self._settled is None:
+            self._settled = clickhouse_settle.settled(self._ask)
+        return self._settled
+
+    def _write_settled(self, changes: list[dict[str, Any]]) -> None:
+        now = self._writers_settled()
+        self._settled = None  # looked up again where this fails
+        self._write(SETTLED.name, changes)
+        self._settled = now.after(changes)
 
     # What is asked.
 
@@ -207,7 +239,9 @@ class ClickHouseLedger:
 
     def groups(self, by: Sequence[str], where: Filter) -> list[Group]:
         """See ``Ledger.groups``."""
-        return reads.groups(self._ask, by, where, self.folds())
+        folds = self.folds()
+        now = clickhouse_settle.settled(self._ask) if self._alone else Settled()
+        return reads.groups(self._ask, by, where, folds, now.live, now.kept)
 
     def sessions(self, where: Filter, page: Page) -> tuple[list[SessionHead], str | None]:
         """See ``Ledger.sessions``."""

@@ -33,12 +33,16 @@ def fold(ask: Ask, run: Callable[[str], None], day: int, folds: Folds) -> int:
     count = int(ask(f"SELECT count() FROM gone WHERE fold = {number}", {})[0][0])
     if not count:
         return 0
-    run(
-        f"""INSERT INTO usage_day SELECT {number}, {_KEYS}, {", ".join(SUMS.values())}, {_FIRST_LAST} FROM record FINAL
-        WHERE isNull(withdrawn) AND id IN (SELECT id FROM {folds.gone} WHERE fold = {number}) GROUP BY {_KEYS}"""
-    )
+    mine = f"isNull(withdrawn) AND id IN (SELECT id FROM {folds.gone} WHERE fold = {number})"
+    run(f"INSERT INTO usage_day {sums_of(number, mine)}")
     run(f"INSERT INTO fold VALUES ({number}, {number})")
     return count
+
+
+def sums_of(number: int, where: str) -> str:
+    """The rows of ``usage_day`` for a fold of the records of a condition."""
+    return f"""SELECT {number}, {_KEYS}, {", ".join(SUMS.values())}, {_FIRST_LAST} FROM record FINAL
+        WHERE {where} GROUP BY {_KEYS}"""
 
 
 def clean(ask: Ask, run: Callable[[str], None], table: str, where: str, day: int, folds: Folds) -> None:

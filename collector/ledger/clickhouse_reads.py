@@ -67,15 +67,18 @@ def conditions(where: Filter) -> tuple[list[str], dict[str, Any]]:
     return found, values
 
 
-def groups(ask: Ask, by: Sequence[str], where: Filter, folds: Folds) -> list[Group]:
-    """See ``Ledger.groups``."""
+def groups(
+    ask: Ask, by: Sequence[str], where: Filter, folds: Folds, live: Sequence[str] = (), kept: str = "0"
+) -> list[Group]:
+    """See ``Ledger.groups``. ``live``: conditions of records that count themselves; ``kept``: of sums beside them."""
     keys = [f"nullIf(day, {UNDATED}) AS key_day" if name == "day" else name for name in by]
     chosen, values = conditions(where)
     measures = ", ".join(SUMS.values())
-    found = _grouped(ask, keys, measures, "record FINAL", [folds.counts, *chosen], values)
-    if folds.numbers:
-        kept = ", ".join(f"sum({name})" for name in SUMS)
-        found += _grouped(ask, keys, kept, "usage_day", [f"fold IN ({folds.listed})", *chosen], values)
+    found = _grouped(ask, keys, measures, "record FINAL", [folds.counts, *live, *chosen], values)
+    if folds.numbers or live:
+        sums = ", ".join(f"sum({name})" for name in SUMS)
+        among = f"({kept} OR fold IN ({folds.listed}))" if folds.numbers else kept
+        found += _grouped(ask, keys, sums, "usage_day", [among, *chosen], values)
         found = merged(found)
     return found
 

@@ -132,8 +132,10 @@ USAGE_DAY: Final = Store(
 )  # fmt: skip
 GONE: Final = Store("gone", {"fold": "number", "id": "text"}, order="id, fold", shard="cityHash64(id)")
 FOLD: Final = Store("fold", {"no": "number", "written": "number"}, order="no", version="written")
+# Days whose sums stand in ``usage_day`` beside their records, under a fold that is none of ``fold``; 0: no more.
+SETTLED: Final = Store("settled", {"day": "day", "fold": "number", "written": "number"}, order="day", version="written")
 SETTING: Final = Store("setting", {"name": "text", "value": "text", "written": "number"}, "name", "written")
-STORES: Final = (RECORD, USAGE_DAY, GONE, FOLD, SETTING, *(_small(table) for table in HUB_TABLES))
+STORES: Final = (RECORD, USAGE_DAY, GONE, FOLD, SETTLED, SETTING, *(_small(table) for table in HUB_TABLES))
 LOCAL: Final = "_local"
 
 # A part is on the disk before its insert is acknowledged; a batch that comes twice is known by its token.

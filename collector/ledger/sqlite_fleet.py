@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import sqlite3
 from collections.abc import Sequence
+from datetime import date
 from pathlib import Path
 from typing import Any, Final
 
@@ -41,6 +42,10 @@ class SqliteFleet(SqliteLedger):
         """See ``FleetLedger.take``."""
         with self.transaction() as tx:
             return [_take(tx, delivery) for delivery in deliveries]
+
+    def settle(self, today: date) -> int:
+        """See ``fleet.FleetLedger.settle``: rollups are kept with every record here."""
+        return 0
 
     def states(self) -> list[VmState]:
         """See ``FleetLedger.states``."""

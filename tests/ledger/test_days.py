@@ -63,16 +63,18 @@ def test_what_moved_expires_once_and_leaves_nothing(chdb):
 
 def test_a_batch_that_was_cut_off_between_two_days_is_mended_when_it_comes_again(chdb, monkeypatch):
     chdb.append([moved(1, 0)])
-    monkeypatch.setattr(clickhouse.days, "left_behind", cut_off)
-    with pytest.raises(ConnectionError):
-        chdb.append([moved(2, 2)])
-    monkeypatch.undo()
+    write = chdb._write
+
+    def cut_off_after_the_record(table, rows):
+        write(table, rows)
+        raise ConnectionError("killed")
+
+    with monkeypatch.context() as killed:
+        killed.setattr(chdb, "_write", cut_off_after_the_record)
+        with pytest.raises(ConnectionError):
+            chdb.append([moved(2, 2)])
     assert chdb.append([moved(2, 2)]) == 0
     assert days_of(chdb) == {"2026-12-08": 2}
-
-
-def cut_off(*_):
-    raise ConnectionError("killed")
 
 
 @pytest.mark.parametrize("order", [1, -1])

@@ -44,18 +44,23 @@ RECORDS = st.builds(
     st.integers(1, 3), TOKENS, st.sampled_from(["vm1", "vm2"]), st.sampled_from(["a", "b"]),
     st.sampled_from([NOON, NOON + 1]), st.integers(0, 2), COSTS, TIMES,
 )  # fmt: skip
-APPENDS = st.lists(st.tuples(st.lists(st.one_of(LINES, RECORDS), max_size=4, unique_by=lambda e: e.id), st.booleans()))
+ENTRIES = st.lists(st.one_of(LINES, RECORDS), max_size=4, unique_by=lambda e: e.id)
+APPENDS = st.lists(st.tuples(ENTRIES, st.booleans(), st.booleans()))
 
 
 @settings(max_examples=15, deadline=None, suppress_health_check=[HealthCheck.function_scoped_fixture])
 @given(APPENDS)
 def test_both_engines_hold_the_same(chdb, appends):
-    chdb.command("TRUNCATE TABLE record")
+    for table in ("record", "usage_day", "settled"):
+        chdb.command(f"TRUNCATE TABLE {table}")
+    chdb._settled = None
     with tempfile.TemporaryDirectory() as folder:
         sqlite = SqliteFleet(Path(folder) / "ledger.db", ZONE)
-        for entries, keep_known in appends:
+        for entries, keep_known, settle in appends:
             changed = [ledger.append(entries, keep_known=keep_known) for ledger in (sqlite, chdb)]
             assert changed[0] == changed[1]
+            if settle:
+                chdb.settle(date(2026, 12, 20))
         held = [sorted(ledger.scan(ALL_RECORDS), key=lambda entry: entry.id) for ledger in (sqlite, chdb)]
         assert held[0] == held[1]
         for by, window in itertools.product(((), ("vm", "model"), ("day", "source")), WINDOWS):
