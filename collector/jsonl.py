@@ -114,7 +114,7 @@ class LineFile:
         at = self.offset
         too_long = False
         while data := os.pread(fd, size, at):
-            at, data = at + len(data), data if at else data.removeprefix(BYTE_ORDER_MARK)
+            at += len(data)
             cut = data.rfind(b"\n") + 1
             if not cut:
                 held = b"" if too_long else held + data
@@ -126,6 +126,8 @@ class LineFile:
                 held, data, cut, too_long = b"", data[end:], cut - end, False
                 self.skipped["too_long"] += 1
             block, held = held + data[:cut], data[cut:]
+            if self.offset == 0:
+                block = block.removeprefix(BYTE_ORDER_MARK)
             self.offset = at - len(held)
             if block:
                 yield block
