@@ -41,7 +41,6 @@ class Manifest:
     provider: str | None = None
     total: Counts | None = None
     forked: bool = False
-    parent: str | None = None
 
     @property
     def born(self) -> float | None:
@@ -62,7 +61,6 @@ class Manifest:
             values.name(data.get("provider")),
             counts_of(usage, usage.get("totalCost")),
             "fork" in metadata,
-            values.reference(values.mapping(metadata.get("fork")).get("forkedFromSessionId")),
         )
 
 
@@ -97,9 +95,7 @@ def read_session(source: Source, state: dict[str, Any] | None) -> Batch:
     last = max(calls, key=lambda call: call.ts, default=None)
     ended = manifest.ended or (last.ts if last else None)
     model = last.model if last else None
-    batch.sessions.append(
-        Session(RUNTIME, manifest.session, started, ended, model, "log" if model else "none", manifest.parent)
-    )
+    batch.sessions.append(Session(RUNTIME, manifest.session, started, ended, model, "log" if model else "none"))
     return batch
 
 
@@ -213,7 +209,6 @@ def _record(call: Message, manifest: Manifest, started: float | None, urls: dict
         model_source="log" if call.model else "none",
         provider=call.provider,
         owner=values.latest(started, manifest.born) or call.ts,
-        parent_session_id=manifest.parent,
         revision=call.counts.size,
         vendor_pico=pico,
         vendor_basis=basis,
