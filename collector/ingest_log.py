@@ -15,7 +15,7 @@ from collector.ingest_lines import LineStep
 from collector.ingest_report import IngestReport, Progress
 from collector.ledger.sqlite import SqliteLedger
 from collector.ledger.writer import Transaction
-from collector.lines import LineReader
+from collector.lines import LineReader, told_id
 from collector.merge import refused_line
 from collector.pricing import Pricer
 from collector.quotes import Quotes
@@ -132,9 +132,9 @@ class LogIngest:
                 return False
             step = LineStep(tx, self._reader, self._quotes, self._verdict, captured)
             step.take(block.lines)
-            faults = [(block.offset(place), reason) for place, reason in step.faults]
-            faults += [(offset, "too_long") for offset in block.overlong]
-            step.report.quarantined.update(reason for _, reason in faults)
+            faults = [(block.offset(place), reason, told_id(block.lines[place])) for place, reason in step.faults]
+            faults += [(offset, "too_long", None) for offset in block.overlong]
+            step.report.quarantined.update(reason for _, reason, _ in faults)
             tx.quarantine(head, str(file.path), faults, _now())
             _save_position(tx, file, head, Stamp(stamp.dev, stamp.ino, -1, 0), block.position)
         report.add(step.report)

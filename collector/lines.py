@@ -7,11 +7,12 @@ through ``shim.line.from_object``, which alone decides what is refused and why.
 
 from __future__ import annotations
 
+import re
 from typing import Annotated, Final
 
 import msgspec
 
-from shim.line import MAX_LINE, NAME, TOKEN_CLASSES, Line, LineError, Tokens, from_object, parse
+from shim.line import ID, MAX_LINE, NAME, TOKEN_CLASSES, Line, LineError, Tokens, from_object, parse
 
 # Impossible for one call, and small enough that sums over a million hostile lines stay inside 64 bits.
 MAX_PLAUSIBLE: Final = 10**13
@@ -73,8 +74,16 @@ class Call(msgspec.Struct, gc=False):
         )
 
 
+# An id where a line has its own; what is damaged around it does not matter.
+TOLD_ID: Final = re.compile(rb'"id"[ \t]*:[ \t]*"(' + ID.pattern.encode() + rb')"')
 NAMES: Final = ("vm", "runtime", "upstream", "wire", "model", "session_source", "usage", "outcome", "service_tier")
 _decode: Final = msgspec.json.Decoder(Call).decode
+
+
+def told_id(data: bytes) -> str | None:
+    """The id that the bytes of a damaged line still tell, if they tell just one."""
+    found = {match[1] for match in TOLD_ID.finditer(data)}
+    return found.pop().decode() if len(found) == 1 else None
 
 
 class LineReader:

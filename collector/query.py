@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import time
 from collections.abc import Callable, Iterable, Sequence
-from datetime import date, timedelta
+from datetime import date
 from typing import Any, Final, TypeVar
 
 import orjson
@@ -58,6 +58,7 @@ SHARED: Final = (
     "cost_pico",
 )
 Row = TypeVar("Row", ModelRow, RuntimeRow)
+NOTHING_KNOWN: Final = [0] * len(TOKEN_CLASSES)
 TOTAL_CLASSES: Final = ("input_tokens", "cache_read_tokens", "cache_write_tokens", "output_tokens")
 
 
@@ -116,7 +117,10 @@ class Query:
 
     def vms(self, where: Filter = ALL_RECORDS) -> list[VmRow]:
         """One row per VM by name; on a hub also those that are in touch and have no record."""
-        found = _by_key(self.ledger.groups(("vm", "runtime"), where), width=1)
+        found = _by_key(self.ledger.groups(("vm",), where))
+        runtimes: dict[str, list[str]] = {}
+        for vm, runtime in sorted(self.ledger.keys(("vm", "runtime"), where)):
+            runtimes.setdefault(vm, []).append(runtime)
         seen = {one.name: one for one in self.ledger.seen("vm")}
         missing: dict[str, int] = {}
         for gap in self.ledger.gaps():
@@ -128,7 +132,7 @@ class Query:
             rows.append(
                 VmRow(
                     vm=vm,
-                    runtimes=tuple(sorted({group.key[1] for group in groups})),
+                    runtimes=tuple(runtimes.get(vm, ())),
                     sessions=known.sessions if known else 0,
                     first_seen=iso(known.first_ms) if known else None,
                     last_seen=iso(known.last_ms) if known else None,
@@ -145,12 +149,10 @@ class Query:
         if not contacts:
             return {}
         now_ms, today = int(self.clock() * 1000), self.calendar.today(self.clock())
-        recent = windows.Window(today - timedelta(days=trends.LOOK_BACK + 2), today)
         days: dict[str, dict[int, int]] = {}
-        for group in self.ledger.groups(("vm", "day"), Filter(recent)):
-            vm, day = group.key
-            known = days.setdefault(vm, {})
-            known[day] = known.get(day, 0) + sum(group.sums[TOKEN_CLASSES.index(name)] for name in TOTAL_CLASSES)
+        last = windows.number(today)
+        for vm, day, tokens in self.ledger.daily_tokens(last - trends.LOOK_BACK - 2, last):
+            days.setdefault(vm, {})[day] = tokens
         return {
             one.vm: {
                 "last_contact": iso(one.last_ms),
@@ -159,7 +161,7 @@ class Query:
                 "waiting": one.waiting,
                 "refused": one.refused,
                 "quarantined": one.quarantined,
-                "trend": trends.trend(days.get(one.vm, {}), windows.number(today), one.last_ms, now_ms),
+                "trend": trends.trend(days.get(one.vm, {}), last, one.last_ms, now_ms),
             }
             for one in contacts
         }
@@ -215,11 +217,9 @@ class Query:
 
 def sums(groups: Sequence[Group]) -> dict[str, Any]:
     """The numbers of a row (the fields of ``rows.Sums``) from its groups: the one place where sums get their worth."""
-    known = [sum(group.known[place] for group in groups) for place in range(len(TOKEN_CLASSES))]
-    tokens = {
-        name: sum(group.sums[place] for group in groups) if known[place] else None
-        for place, name in enumerate(TOKEN_CLASSES)
-    }
+    known = [sum(column) for column in zip(*(group.known for group in groups), strict=True)] or NOTHING_KNOWN
+    totals = [sum(column) for column in zip(*(group.sums for group in groups), strict=True)] or NOTHING_KNOWN
+    tokens = {name: total if some else None for name, total, some in zip(TOKEN_CLASSES, totals, known, strict=True)}
     parts = [tokens[name] for name in TOTAL_CLASSES]
     counted = [group for group in groups if group.kind.counted]
     counts = _counts(counted)

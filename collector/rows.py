@@ -222,7 +222,7 @@ class RefusedRow:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class GapRow:
-    """A run of usage lines that were written, going by their numbers, and never arrived."""
+    """A run of usage lines that were written, going by their numbers, and never arrived, not even damaged."""
 
     vm: str
     boot: str
@@ -246,20 +246,33 @@ class SourceRow:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class QuarantineRow:
-    """A line that is no usage line: where it stands and why it counts nowhere."""
+    """A line that is no usage line: where it stands and why it counts nowhere.
+
+    ``line``: the id that its bytes still tell, if they do; such a line is here and therefore in no ``GapRow``.
+    """
 
     path: str
     offset: int
     reason: str
     at: str | None
+    line: str | None = None
 
 
 def as_json(row: Any) -> dict[str, Any]:
     """A row as a JSON object: what identifies it first, then the numbers."""
-    names = [f.name for f in fields(row)]
-    shared = {f.name for f in fields(Sums)} if isinstance(row, Sums) else frozenset()
-    ordered = [name for name in names if name not in shared] + [name for name in names if name in shared]
-    return {name: getattr(row, name) for name in ordered}
+    kind = type(row)
+    names = _shown_names.get(kind) or _shown_names.setdefault(kind, _ordered(kind))
+    return {name: getattr(row, name) for name in names}
+
+
+_shown_names: Final[dict[type, tuple[str, ...]]] = {}
+
+
+def _ordered(kind: type) -> tuple[str, ...]:
+    """The names of a row's fields in the order in which they are shown."""
+    names = [f.name for f in fields(kind)]
+    shared = {f.name for f in fields(Sums)} if issubclass(kind, Sums) else frozenset()
+    return (*(name for name in names if name not in shared), *(name for name in names if name in shared))
 
 
 def iso(ms: int | None) -> str | None:

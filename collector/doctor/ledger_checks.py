@@ -54,7 +54,7 @@ def gaps(ward: Ward) -> Iterator[Finding]:
         yield Finding("lines", WRONG, f"{lines} usage lines are missing ({len(missing)} gaps)", "usage-shim status")
     aside = ward.query.quarantine(SHOWN)
     for row in aside:
-        where = f"{row.path} at byte {row.offset}"
+        where = f"{row.path} at byte {row.offset}" + (f", line {row.line}" if row.line else "")
         yield Finding(
             "lines", WRONG, f"put aside ({row.reason}): {where}", f"tail -c +{row.offset + 1} {row.path} | head -1"
         )

@@ -73,7 +73,7 @@ class Entry:
     withdrawn: str | None = None
 
 
-@dataclass(frozen=True, slots=True)
+@dataclass(slots=True)  # not frozen: a report makes thousands, and a frozen one takes four times as long to make
 class Group:
     """Sums over the records of one key and one kind.
 
@@ -159,6 +159,9 @@ class Ledger(Protocol):
     def groups(self, by: Sequence[str], where: Filter) -> list[Group]:
         """Sums by ``DIMENSIONS`` (days as day numbers, ``None`` without a time), from rollups."""
 
+    def keys(self, by: Sequence[str], where: Filter) -> set[tuple[Any, ...]]:
+        """The keys that ``groups`` would have, without their sums; not by day."""
+
     def sessions(self, where: Filter, page: Page) -> tuple[list[SessionHead], str | None]:
         """One page of sessions that have records in ``where`` or are listed by a store, and the next cursor."""
 
@@ -173,6 +176,9 @@ class Ledger(Protocol):
 
     def seen(self, by: str) -> list[Seen]:
         """First, last and number of sessions per ``vm`` or ``runtime``."""
+
+    def daily_tokens(self, first: int, last: int) -> list[tuple[str, int, int]]:
+        """Tokens by VM and day number from day ``first`` to ``last``: (vm, day, tokens) where there are records."""
 
     def refused(self) -> list[RefusedRow]:
         """What was refused, by reason, runtime and vm."""

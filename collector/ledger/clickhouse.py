@@ -243,6 +243,10 @@ class ClickHouseLedger:
         now = clickhouse_settle.settled(self._ask) if self._alone else Settled()
         return reads.groups(self._ask, by, where, folds, now.live, now.kept)
 
+    def keys(self, by: Sequence[str], where: Filter) -> set[tuple[Any, ...]]:
+        """See ``Ledger.keys``."""
+        return {group.key for group in self.groups(by, where)}
+
     def sessions(self, where: Filter, page: Page) -> tuple[list[SessionHead], str | None]:
         """See ``Ledger.sessions``."""
         return reads.sessions(self._ask, where, page, self.folds())
@@ -263,6 +267,10 @@ class ClickHouseLedger:
     def seen(self, by: str) -> list[Seen]:
         """See ``Ledger.seen``."""
         return reads.seen(self._ask, by, self.folds())
+
+    def daily_tokens(self, first: int, last: int) -> list[tuple[str, int, int]]:
+        """See ``Ledger.daily_tokens``."""
+        return reads.daily_tokens(self.groups, first, last)
 
     def changes(self, after: int, limit: int) -> tuple[int, list[Entry]]:
         """See ``Ledger.changes``."""

@@ -16,6 +16,7 @@ from collector.ledger.clickhouse_days import IS_RECORD, Row
 from collector.ledger.clickhouse_schema import SUMS
 from collector.ledger.schema import UNDATED
 from collector.rows import SORTS, Filter, Page
+from collector.windows import Window, day
 from shim.line import TOKEN_CLASSES
 
 Rows = Sequence[Sequence[Any]]
@@ -25,9 +26,8 @@ COLUMNS: Final = ", ".join(NAMES)
 KINDS: Final = ", ".join(Kind._fields)
 COUNTS: Final = "isNull(withdrawn)"
 AT: Final = "coalesce(ended_ms, ts_ms, 0)"
-TOTAL: Final = " + ".join(
-    f"ifNull({name}, 0)" for name in ("input_tokens", "cache_read_tokens", "cache_write_tokens", "output_tokens")
-)
+TOTAL_CLASSES: Final = ("input_tokens", "cache_read_tokens", "cache_write_tokens", "output_tokens")
+TOTAL: Final = " + ".join(f"ifNull({name}, 0)" for name in TOTAL_CLASSES)
 _LAST_MODEL: Final = f"({AT}, assumeNotNull(model))"
 
 
@@ -149,13 +149,24 @@ def sessions(ask: Ask, where: Filter, page: Page, folds: Folds) -> tuple[list[Se
     after = _after(page.cursor)
     # vm and runtime are those of the whole session, so the rest of the table need not be grouped
     narrow = [f"{name} = {{{name}:String}}" for name in ("vm", "runtime") if name in values]
-    query = f"""SELECT {HEAD}, {order} AS total FROM record FINAL WHERE {" AND ".join([folds.counts, *narrow])}
+    # which sessions first, by two columns; what they show is then read of these alone
+    query = f"""SELECT session_no, {order} AS total FROM record FINAL WHERE {" AND ".join([folds.counts, *narrow])}
         GROUP BY session_no HAVING countIf({shown}) > 0 {after} ORDER BY total DESC, session_no DESC
         LIMIT {page.limit + 1}"""
-    rows = ask(query, values)
-    heads = [SessionHead(*row[:12]) for row in rows[: page.limit]]
-    more = len(rows) > page.limit and bool(heads)
-    return heads, f"{rows[page.limit - 1][12]}.{heads[-1].number}" if more else None
+    places = ask(query, values)
+    numbers = [number for number, _ in places[: page.limit]]
+    heads = _heads(ask, numbers, folds)
+    more = len(places) > page.limit and bool(numbers)
+    cursor = f"{places[page.limit - 1][1]}.{numbers[-1]}" if more else None
+    return [heads[number] for number in numbers if number in heads], cursor
+
+
+def _heads(ask: Ask, numbers: Sequence[int], folds: Folds) -> dict[int, SessionHead]:
+    if not numbers:
+        return {}
+    query = f"""SELECT {HEAD} FROM record FINAL
+        WHERE {folds.counts} AND session_no IN ({", ".join(map(str, numbers))}) GROUP BY session_no"""
+    return {row[0]: SessionHead(*row) for row in ask(query, {})}
 
 
 def _after(cursor: str | None) -> str:
@@ -234,6 +245,17 @@ def seen(ask: Ask, by: str, folds: Folds) -> list[Seen]:
             lasts = [ms for ms in (last, now.last_ms) if ms is not None]
             found[name] = Seen(name, min(firsts, default=None), max(lasts, default=None), now.sessions)
     return list(found.values())
+
+
+def daily_tokens(
+    ask: Callable[[Sequence[str], Filter], list[Group]], first: int, last: int
+) -> list[tuple[str, int, int]]:
+    """See ``Ledger.daily_tokens``; ``ask`` is ``Ledger.groups``."""
+    found: dict[tuple[str, int], int] = {}
+    for group in ask(("vm", "day"), Filter(Window(day(first), day(last)))):
+        tokens = sum(group.sums[TOKEN_CLASSES.index(name)] for name in TOTAL_CLASSES)
+        found[group.key] = found.get(group.key, 0) + tokens
+    return [(vm, number, tokens) for (vm, number), tokens in found.items()]
 
 
 def entry(row: Sequence[Any]) -> Entry:

@@ -12,7 +12,8 @@ from collections.abc import Sequence
 from typing import Any, Final, NamedTuple
 
 from collector.ledger import Kind
-from collector.ledger.schema import KIND, SHAPE
+from collector.ledger.schema import KIND, SHAPE, SLICE
+from collector.ledger.spans import LEVELS
 
 MAX_REMEMBERED: Final = 50_000
 # NULL as the unique indexes of shape and kind see it.
@@ -52,6 +53,9 @@ FIND_SHAPE: Final = _find("shape", SHAPE)
 ADD_SHAPE: Final = _insert("shape", SHAPE)
 FIND_KIND: Final = _find("kind", KIND)
 ADD_KIND: Final = _insert("kind", KIND)
+FIND_SLICE: Final = _find("slice", ("level", *SLICE)).replace("ifnull(level, char(0))", "level")
+ADD_SLICE: Final = _insert("slice", ("level", *SLICE))
+ADD_TO_SLICE: Final = "INSERT OR IGNORE INTO shape_slice VALUES (?, ?)"
 FIND_SESSION: Final = "SELECT no FROM session WHERE vm = ? AND runtime = ? AND session_id = ?"
 ADD_SESSION: Final = _insert("session", ("vm", "runtime", "session_id", "listed", "model_source", "calls", "recency"))
 
@@ -74,7 +78,12 @@ class Numbers:
 
     def shape(self, shape: Shape) -> int:
         """The number of a shape."""
-        return self._shapes.get(shape) or self._keep(self._shapes, shape, FIND_SHAPE, ADD_SHAPE, shape)
+        return self._shapes.get(shape) or self._shape(shape)
+
+    def _shape(self, shape: Shape) -> int:
+        number = self._keep(self._shapes, shape, FIND_SHAPE, ADD_SHAPE, shape)
+        put_into_slices(self._db, number, shape)
+        return number
 
     def kind(self, kind: Kind) -> int:
         """The number of a kind."""
@@ -123,3 +132,13 @@ class Numbers:
             known.clear()
         known[key] = number
         return number
+
+
+def put_into_slices(db: sqlite3.Connection, number: int, shape: Shape) -> None:
+    """Have the records of a shape summed into the slice of each level that they belong to."""
+    for level, has in enumerate(LEVELS):
+        names = [getattr(shape, name) if name in has else None for name in SLICE]
+        wanted = [level, *(ABSENT if name is None else name for name in names)]
+        row = db.execute(FIND_SLICE, wanted).fetchone()
+        slice_no = row[0] if row else db.execute(ADD_SLICE, (level, *names)).lastrowid
+        db.execute(ADD_TO_SLICE, (number, slice_no))

@@ -11,7 +11,7 @@ import time
 from collections.abc import Callable
 from typing import Final
 
-from collector.ledger import LedgerError, fleet_schema, schema
+from collector.ledger import LedgerError, history
 
 Migration = Callable[[sqlite3.Connection], None]
 MIGRATIONS: Final[list[Migration]] = []
@@ -28,15 +28,22 @@ def migration(function: Migration) -> Migration:
 @migration
 def m001_initial(db: sqlite3.Connection) -> None:
     """The first schema."""
-    for statement in schema.statements():
+    for statement in history.INITIAL:
         db.execute(statement)
 
 
 @migration
 def m002_fleet(db: sqlite3.Connection) -> None:
     """What a hub keeps of VMs, and a VM of its hub."""
-    for table in (*fleet_schema.HUB_TABLES, fleet_schema.PUSH_REFUSED):
-        db.execute(table.ddl())
+    for statement in history.FLEET:
+        db.execute(statement)
+
+
+@migration
+def m003_spans(db: sqlite3.Connection) -> None:
+    """Sums by slice and span in the place of those by day, and totals of sessions; quarantined lines' ids."""
+    for statement in history.SPANS:
+        db.execute(statement)
 
 
 def migrate(db: sqlite3.Connection, migrations: list[Migration] = MIGRATIONS) -> list[str]:

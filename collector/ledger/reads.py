@@ -2,49 +2,29 @@
 
 from __future__ import annotations
 
+import itertools
 import sqlite3
+from bisect import bisect_left, bisect_right
 from collections.abc import Iterable, Iterator, Sequence
 from typing import Any, Final
 
 import orjson
 
-from collector.ledger import DIMENSIONS, Entry, Group, Kind, Seen, SessionHead
+from collector.ledger import DIMENSIONS, Entry, Group, Kind, Seen, spans
 from collector.ledger.interning import Shape
-from collector.ledger.schema import KIND, MICRO, RECORD, SEQ_BITS, SHAPE, SUMS, TWIN, UNDATED, WITHDRAWN
-from collector.rows import SORTS, Filter, GapRow, Page, QuarantineRow, RefusedRow, SourceRow, iso
+from collector.ledger.schema import KIND, MICRO, RECORD, SEQ_BITS, SHAPE, SLICE, SUMS, TWIN, UNDATED, WITHDRAWN
+from collector.rows import Filter, GapRow, QuarantineRow, RefusedRow, SourceRow, iso
 from collector.windows import Calendar
 from shim.line import TOKEN_CLASSES, Tokens
 
-COLUMNS: Final = {name: f"nullif(used.day, {UNDATED})" if name == "day" else f"shape.{name}" for name in DIMENSIONS}
+COLUMNS: Final = {name: f"nullif(used.block, {UNDATED})" if name == "day" else f"slice.{name}" for name in DIMENSIONS}
 _SUMMED: Final = ", ".join(f"sum(used.{name})" for name in SUMS)
 _KIND: Final = ", ".join(f"kind.{name}" for name in KIND)
 CLASSES: Final = len(TOKEN_CLASSES)
 # A cursor of the journal is ``run * RUN + records of it that were given``; no transaction adds so many.
 RUN: Final = 2**24
-
-LOGGED: Final = """EXISTS (SELECT 1 FROM usage_session AS used JOIN shape ON shape.no = used.shape
-    WHERE used.session = session.no AND shape.source = 'log')"""
-# A session's model: a metered one's is what its lines say (a store may know an alias only); another's is what its own
-# store calls the session's model, else what its records used last.
-LINES_FIRST: Final = f"(session.last_model IS NOT NULL AND (session.model IS NULL OR {LOGGED}))"
-# A store that knows nothing but a session's start (aider's history) does not tell when it ended.
-ENDED: Final = """CASE WHEN session.ended IS NULL AND session.last <= session.started THEN NULL
-    ELSE ifnull(session.ended, session.last) END"""
-HEAD: Final = f"""session.no, session.vm, session.runtime, session.session_id,
-    (SELECT opaque.session_id FROM record JOIN session AS opaque ON opaque.no = record.ref
-        WHERE record.session = session.no ORDER BY record.ts DESC, record.id DESC LIMIT 1),
-    CASE WHEN {LINES_FIRST} THEN session.last_model ELSE session.model END,
-    CASE WHEN {LINES_FIRST} THEN session.last_model_source
-        WHEN session.model IS NOT NULL THEN session.model_source ELSE 'none' END,
-    ifnull(session.started, session.first), {ENDED}, session.parent,
-    CASE WHEN {LOGGED} THEN 'log' ELSE 'vendor' END,
-    (SELECT ifnull(sum(used.calls), 0) FROM usage_session AS used JOIN shape ON shape.no = used.shape
-        WHERE used.session = session.no AND shape.attribution = 'ambiguous')"""
-ORDERS: Final = {
-    "cost": f"sum(used.cost_micro) + sum(used.cost_rest) / {MICRO}",
-    "tokens": "sum(used.input_tokens + used.cache_read_tokens + used.cache_write_tokens + used.output_tokens)",
-    "calls": "sum(used.calls)",
-}
+# Local days are whole minutes off UTC, and times are rounded to ms.
+SLACK_MS: Final = 1000
 
 _SHAPE: Final = ", ".join(f"shape.{name}" for name in SHAPE)
 ENTRY: Final = f"""SELECT record.*, {_SHAPE}, {_KIND}, session.session_id, session.parent, opaque.session_id,
@@ -56,38 +36,75 @@ ENTRY: Final = f"""SELECT record.*, {_SHAPE}, {_KIND}, session.session_id, sessi
 
 
 def groups(db: sqlite3.Connection, by: Sequence[str], where: Filter) -> list[Group]:
-    """See ``Ledger.groups``."""
-    keys = [COLUMNS[name] for name in by]
-    return _groups(db, "usage_day", keys, *_conditions(where))
+    """See ``Ledger.groups``: from the level with the fewest rows that knows what is asked, in as wide spans as fit."""
+    first, last = spans.days(where.window.first, where.window.last)
+    runs = [(spans.BY_DAY, first, last)] if "day" in by else spans.cover(first, last)
+    if not runs:
+        return []
+    conditions, values = _slices(by, where)
+    table = f"""slice CROSS JOIN (VALUES {", ".join(["(?, ?, ?)"] * len(runs))}) AS run CROSS JOIN usage_span AS used
+        ON used.slice = slice.no AND used.grain = run.column1 AND used.block BETWEEN run.column2 AND run.column3"""
+    return _groups(db, table, [COLUMNS[name] for name in by], conditions, [*itertools.chain(*runs), *values])
+
+
+def keys(db: sqlite3.Connection, by: Sequence[str], where: Filter) -> set[tuple[Any, ...]]:
+    """See ``Ledger.keys``."""
+    runs = spans.cover(*spans.days(where.window.first, where.window.last))
+    if not runs:
+        return set()
+    conditions, values = _slices(by, where)
+    used = " OR ".join(
+        "EXISTS (SELECT 1 FROM usage_span WHERE slice = slice.no AND grain = ? AND block BETWEEN ? AND ?)" for _ in runs
+    )
+    query = f"SELECT {', '.join(COLUMNS[name] for name in by)} FROM slice {where_all([*conditions, f'({used})'])}"
+    return set(db.execute(query, [*values, *itertools.chain(*runs)]))
+
+
+def _slices(by: Sequence[str], where: Filter) -> tuple[list[str], list[Any]]:
+    """The slices of the level that knows what is asked, as conditions that ``slice_all`` finds them by."""
+    chosen = [(name, value) for name in SLICE if (value := getattr(where, name, None)) is not None]
+    level = spans.level((*by, *(name for name, _ in chosen)))
+    conditions = ["slice.level = ?", *(f"ifnull(slice.{name}, char(0)) = ?" for name, _ in chosen)]
+    return conditions, [level, *(value for _, value in chosen)]
 
 
 def session_groups(db: sqlite3.Connection, sessions: Sequence[int], where: Filter) -> list[Group]:
     """See ``Ledger.session_groups``."""
-    conditions, values = _conditions(where)
-    found: list[Group] = []
-    for start in range(0, len(sessions), 500):
-        part = sessions[start : start + 500]
-        chosen = f"used.session IN ({', '.join('?' * len(part))})"
-        found += _groups(db, "usage_session", ["used.session", "shape.model"], [chosen, *conditions], [*part, *values])
-    return found
+    conditions, values = filtered(where)
+    table = """json_each(?) AS chosen CROSS JOIN usage_session AS used ON used.session = chosen.value
+        JOIN shape ON shape.no = used.shape"""
+    numbers = orjson.dumps(sessions).decode()
+    return _groups(db, table, ["used.session", "shape.model"], conditions, [numbers, *values])
+
+
+def daily_tokens(db: sqlite3.Connection, first: int, last: int) -> list[tuple[str, int, int]]:
+    """See ``Ledger.daily_tokens``."""
+    query = f"""SELECT slice.vm, used.block, sum(used.input_tokens + used.cache_read_tokens + used.cache_write_tokens
+        + used.output_tokens) FROM slice CROSS JOIN usage_span AS used ON used.slice = slice.no
+        AND used.grain = {spans.BY_DAY} AND used.block BETWEEN ? AND ? WHERE slice.level = ? GROUP BY 1, 2"""
+    return db.execute(query, (first, last, spans.level(("vm",)))).fetchall()
 
 
 def _groups(
     db: sqlite3.Connection, table: str, keys: Sequence[str], conditions: Sequence[str], values: Sequence[Any]
 ) -> list[Group]:
-    query = f"""SELECT {"".join(f"{key}, " for key in keys)}{_KIND}, {_SUMMED}
-        FROM {table} AS used JOIN shape ON shape.no = used.shape JOIN kind ON kind.no = used.kind
-        {_all(conditions)} GROUP BY {"".join(f"{key}, " for key in keys)}used.kind"""
-    return [_group(row, len(keys)) for row in db.execute(query, values)]
+    kinds = {number: _kind(row) for number, *row in db.execute(f"SELECT no, {_KIND} FROM kind")}
+    named = "".join(f"{key}, " for key in keys)
+    query = f"SELECT {named}used.kind, {_SUMMED} FROM {table} {where_all(conditions)} GROUP BY {named}used.kind"
+    width = len(keys)
+    return [_group(row[:width], kinds[row[width]], row[width + 1 :]) for row in db.execute(query, values)]
 
 
-def _group(row: tuple[Any, ...], width: int) -> Group:
-    kind = row[width : width + len(KIND)]
-    calls, *numbers = row[width + len(KIND) :]
+def _kind(row: Sequence[Any]) -> Kind:
+    return Kind._make((*row[:-1], bool(row[-1])))
+
+
+def _group(key: tuple[Any, ...], kind: Kind, sums: Sequence[int]) -> Group:
+    calls, *numbers = sums
     without_tokens, priced, micro, rest, acu_known, acu = numbers[2 * CLASSES :]
     return Group(
-        row[:width],
-        Kind._make((*kind[:-1], bool(kind[-1]))),
+        key,
+        kind,
         calls,
         tuple(numbers[:CLASSES]),
         tuple(numbers[CLASSES : 2 * CLASSES]),
@@ -99,7 +116,7 @@ def _group(row: tuple[Any, ...], width: int) -> Group:
     )
 
 
-def _conditions(where: Filter) -> tuple[list[str], list[Any]]:
+def filtered(where: Filter) -> tuple[list[str], list[Any]]:
     """A filter as SQL conditions over ``used`` and ``shape``, with their values."""
     found: list[tuple[str, Any]] = []
     if where.window.first is not None:
@@ -112,91 +129,9 @@ def _conditions(where: Filter) -> tuple[list[str], list[Any]]:
     return [condition for condition, _ in found], [value for _, value in found]
 
 
-def _all(conditions: Sequence[str]) -> str:
+def where_all(conditions: Sequence[str]) -> str:
+    """Conditions as a WHERE clause; none for none."""
     return f"WHERE {' AND '.join(conditions)}" if conditions else ""
-
-
-def sessions(
-    db: sqlite3.Connection, where: Filter, page: Page, calendar: Calendar
-) -> tuple[list[SessionHead], str | None]:
-    """See ``Ledger.sessions``. Raises ``ValueError`` for an unknown sort or a cursor that is none of ours."""
-    if page.sort not in SORTS:
-        raise ValueError(f"sort {page.sort!r} is not one of {', '.join(SORTS)}")
-    ask = _by_recency if page.sort == "recent" else _by_sum
-    rows = ask(db, where, page, calendar, _cursor(page.cursor))
-    heads = [SessionHead(*row[:12]) for row in rows[: page.limit]]
-    more = len(rows) > page.limit and bool(heads)
-    return heads, f"{rows[page.limit - 1][12]}.{heads[-1].number}" if more else None
-
-
-def _cursor(text: str | None) -> tuple[int, int] | None:
-    if text is None:
-        return None
-    value, _, number = text.partition(".")
-    try:
-        return int(value), int(number)
-    except ValueError:
-        raise ValueError(f"cursor {text!r} is not one that a page before gave") from None
-
-
-def _by_recency(
-    db: sqlite3.Connection, where: Filter, page: Page, calendar: Calendar, cursor: tuple[int, int] | None
-) -> list[tuple[Any, ...]]:
-    conditions, values = ["(session.listed OR session.calls)"], []
-    for name in ("vm", "runtime"):
-        if (value := getattr(where, name)) is not None:
-            conditions.append(f"session.{name} = ?")
-            values.append(value)
-    shown, shown_values = _shown(where, calendar)
-    if shown:
-        conditions.append(shown)
-        values += shown_values
-    if cursor:
-        conditions.append("(session.recency, session.no) < (?, ?)")
-        values += cursor
-    query = f"""SELECT {HEAD}, session.recency FROM session {_all(conditions)}
-        ORDER BY session.recency DESC, session.no DESC LIMIT ?"""
-    return db.execute(query, [*values, page.limit + 1]).fetchall()
-
-
-def _shown(where: Filter, calendar: Calendar) -> tuple[str, list[Any]]:
-    """Which sessions a filter shows: those with records in it and, without records, those listed within its days."""
-    conditions, values = _conditions(where)
-    if not conditions:
-        return "", []
-    used = f"""EXISTS (SELECT 1 FROM usage_session AS used JOIN shape ON shape.no = used.shape
-        WHERE used.session = session.no AND {" AND ".join(conditions)})"""
-    if where.model is not None or where.source == "log":
-        return used, values
-    start, end = calendar.bounds(where.window)
-    low = -(2**62) if start is None else int(start * 1000)
-    high = 2**62 if end is None else int(end * 1000)
-    listed = "(NOT session.calls AND ifnull(session.ended, session.started) >= ? AND session.started < ?)"
-    return f"({used} OR {listed})", [*values, low, high]
-
-
-def _by_sum(
-    db: sqlite3.Connection, where: Filter, page: Page, calendar: Calendar, cursor: tuple[int, int] | None
-) -> list[tuple[Any, ...]]:
-    conditions, values = _conditions(where)
-    after = "WHERE (total, session.no) < (?, ?)" if cursor else ""
-    query = f"""WITH sums AS (
-            SELECT used.session AS no, {ORDERS[page.sort]} AS total
-            FROM usage_session AS used JOIN shape ON shape.no = used.shape {_all(conditions)} GROUP BY used.session)
-        SELECT {HEAD}, total FROM sums JOIN session USING (no) {after}
-        ORDER BY total DESC, session.no DESC LIMIT ?"""
-    return db.execute(query, [*values, *(cursor or ()), page.limit + 1]).fetchall()
-
-
-def find_session(db: sqlite3.Connection, vm: str | None, runtime: str | None, session_id: str) -> list[SessionHead]:
-    """See ``Ledger.find_session``."""
-    conditions, values = ["session.session_id = ?", "(session.listed OR session.calls)"], [session_id]
-    for name, value in (("vm", vm), ("runtime", runtime)):
-        if value is not None:
-            conditions.append(f"session.{name} = ?")
-            values.append(value)
-    query = f"SELECT {HEAD} FROM session {_all(conditions)} ORDER BY session.vm, session.runtime"
-    return [SessionHead(*row) for row in db.execute(query, values)]
 
 
 def records(db: sqlite3.Connection, session: int, limit: int) -> list[Entry]:
@@ -205,11 +140,19 @@ def records(db: sqlite3.Connection, session: int, limit: int) -> list[Entry]:
     return [_entry(row) for row in db.execute(query, (session, limit))]
 
 
-def scan(db: sqlite3.Connection, where: Filter) -> Iterator[Entry]:
+def scan(db: sqlite3.Connection, where: Filter, calendar: Calendar) -> Iterator[Entry]:
     """See ``Ledger.scan``."""
-    conditions, values = _conditions(where)
+    conditions, values = filtered(where)
     clauses = [condition.replace("used.day", "record.day") for condition in conditions]
-    query = f"{ENTRY} {_all(['record.withdrawn = 0', *clauses])} ORDER BY record.ts"
+    start, end = calendar.bounds(where.window)
+    # the day decides; times only keep the index from being read from its start or to its end
+    if start is not None:
+        clauses.append("record.ts >= ?")
+        values.append(int(start * 1000) - SLACK_MS)
+    if end is not None:
+        clauses.append("record.ts <= ?")
+        values.append(int(end * 1000) + SLACK_MS)
+    query = f"{ENTRY} {where_all(['record.withdrawn = 0', *clauses])} ORDER BY record.ts"
     for row in db.execute(query, values):
         yield _entry(row)
 
@@ -275,8 +218,11 @@ def _entry(row: tuple[Any, ...]) -> Entry:
 def seen(db: sqlite3.Connection, by: str) -> list[Seen]:
     """See ``Ledger.seen``."""
     column = {"vm": "vm", "runtime": "runtime"}[by]
-    query = f"""SELECT {column}, min(ifnull(first, started)), max(ifnull(last, ended)), count(*) FROM session
-        WHERE listed OR calls GROUP BY {column}"""
+    own = "session.vm = presence.vm AND session.runtime = presence.runtime AND (session.listed OR session.calls)"
+    query = f"""SELECT {column},
+        min((SELECT min(ifnull(first, started)) FROM session INDEXED BY session_from WHERE {own})),
+        max((SELECT max(ifnull(last, ended)) FROM session INDEXED BY session_till WHERE {own})),
+        sum(sessions) FROM presence WHERE sessions GROUP BY {column}"""
     return [Seen(*row) for row in db.execute(query)]
 
 
@@ -287,21 +233,25 @@ def refused(db: sqlite3.Connection) -> list[RefusedRow]:
         for reason, runtime, vm, count, first, last, examples in db.execute("SELECT * FROM refusal")
     ]
     rows += _copies(db)
-    twins = f"""FROM record JOIN shape ON shape.no = record.shape JOIN boot ON boot.no = record.id >> {SEQ_BITS}
-        WHERE record.withdrawn > 0 AND record.withdrawn = {TWIN}"""
-    totals = f"SELECT runtime, shape.vm, count(*), min(ts), max(ts) {twins} GROUP BY 1, 2"
+    twins = f"record INDEXED BY record_withdrawn WHERE withdrawn = {TWIN} AND withdrawn > 0"
+    counted = f"SELECT shape, count(*) AS calls, min(ts) AS first, max(ts) AS last FROM {twins} GROUP BY shape"
+    totals = f"""SELECT shape.runtime, shape.vm, sum(calls), min(twin.first), max(twin.last) FROM ({counted}) AS twin
+        JOIN shape ON shape.no = twin.shape GROUP BY 1, 2"""
+    sample = f"""SELECT boot.name || '-' || (record.id & {2**SEQ_BITS - 1}) FROM shape CROSS JOIN record
+        INDEXED BY record_withdrawn ON record.withdrawn = {TWIN} AND record.withdrawn > 0 AND record.shape = shape.no
+        JOIN boot ON boot.no = record.id >> {SEQ_BITS} WHERE shape.runtime = ? AND shape.vm = ? LIMIT 5"""
     for runtime, vm, count, first, last in db.execute(totals).fetchall():
-        sample = f"""SELECT boot.name || '-' || (record.id & {2**SEQ_BITS - 1}) {twins}
-            AND runtime = ? AND shape.vm = ? LIMIT 5"""
         examples = tuple(row[0] for row in db.execute(sample, (runtime, vm)))
         rows.append(_refused("twin", runtime, vm, count, first, last, examples))
     return rows
 
 
 def _copies(db: sqlite3.Connection) -> list[RefusedRow]:
-    query = """SELECT session.runtime, session.vm, count(*), min(record.ts), max(record.ts), min(lower(hex(copy.key)))
-        FROM copy JOIN session ON session.no = copy.session LEFT JOIN vendor ON vendor.key = copy.key
-        LEFT JOIN record ON record.id = vendor.id GROUP BY session.runtime, session.vm"""
+    query = """SELECT session.runtime, session.vm, sum(copied.calls), min(copied.first), max(copied.last),
+        lower(hex(min(copied.example))) FROM (
+            SELECT session, count(*) AS calls, min(ts) AS first, max(ts) AS last, min(key) AS example
+            FROM copy INDEXED BY copy_session GROUP BY session) AS copied
+        JOIN session ON session.no = copied.session GROUP BY session.runtime, session.vm"""
     return [
         _refused("copy", runtime, vm, count, first, last, (example,))
         for runtime, vm, count, first, last, example in db.execute(query)
@@ -323,14 +273,37 @@ def _refused(
 
 
 def gaps(db: sqlite3.Connection) -> list[GapRow]:
-    """See ``Ledger.gaps``: what lies between the runs that arrived, and before the first."""
+    """See ``Ledger.gaps``: what lies between the runs that arrived, and before the first, and is not in quarantine."""
     query = """SELECT boot.vm, boot.name, run.before + 1, run.first - 1 FROM (
             SELECT boot, first, ifnull(lag(last) OVER (PARTITION BY boot ORDER BY first), 0) AS before FROM seen) AS run
         JOIN boot ON boot.no = run.boot WHERE run.first > run.before + 1 ORDER BY boot.vm, boot.name, run.first"""
+    aside = _quarantined_seqs(db)
     return [
-        GapRow(vm=vm, boot=boot, first_seq=first, last_seq=last, lines=last - first + 1)
+        GapRow(vm=vm, boot=boot, first_seq=start, last_seq=end, lines=end - start + 1)
         for vm, boot, first, last in db.execute(query)
+        for start, end in _without(first, last, aside.get(boot, ()))
     ]
+
+
+def _quarantined_seqs(db: sqlite3.Connection) -> dict[str, list[int]]:
+    """Which lines of each boot stand in a log but are damaged, in order."""
+    found: dict[str, list[int]] = {}
+    for (line,) in db.execute("SELECT DISTINCT line FROM quarantine WHERE line IS NOT NULL"):
+        boot, _, seq = line.rpartition("-")
+        found.setdefault(boot, []).append(int(seq))
+    for seqs in found.values():
+        seqs.sort()
+    return found
+
+
+def _without(first: int, last: int, seqs: Sequence[int]) -> Iterator[tuple[int, int]]:
+    """The run from ``first`` to ``last`` without these numbers, as runs."""
+    for seq in seqs[bisect_left(seqs, first) : bisect_right(seqs, last)]:
+        if seq > first:
+            yield first, seq - 1
+        first = seq + 1
+    if first <= last:
+        yield first, last
 
 
 def sources(db: sqlite3.Connection) -> list[SourceRow]:
@@ -353,8 +326,8 @@ def sources(db: sqlite3.Connection) -> list[SourceRow]:
 
 def quarantine(db: sqlite3.Connection, limit: int) -> list[QuarantineRow]:
     """See ``Ledger.quarantine``."""
-    query = "SELECT path, offset, reason, at FROM quarantine ORDER BY at DESC, path, offset DESC LIMIT ?"
+    query = "SELECT path, offset, reason, at, line FROM quarantine ORDER BY at DESC, path, offset DESC LIMIT ?"
     return [
-        QuarantineRow(path=path, offset=offset, reason=reason, at=iso(at))
-        for path, offset, reason, at in db.execute(query, (limit,))
+        QuarantineRow(path=path, offset=offset, reason=reason, at=iso(at), line=line)
+        for path, offset, reason, at, line in db.execute(query, (limit,))
     ]

@@ -1,7 +1,8 @@
-"""Rollups by day and by session: sums kept in the transaction of the records they sum, always equal to a recount.
+"""Rollups by session and by slices and spans: sums kept in the transaction of the records, always equal to a recount.
 
 There is one definition of a sum (``schema.SUMS``). A change of records is: take the sums of the touched runs of ids
-away, change the records, add the sums of the same runs. A recount is adding everything to empty tables.
+away, change the records, add the sums of the same runs. A recount is adding everything to empty tables. Sums of
+sessions and days go on into every slice and span they are part of (``spans``), and into the session's own row.
 """
 
 from __future__ import annotations
@@ -11,6 +12,7 @@ from collections.abc import Iterable
 from typing import Final
 
 from collector.ledger.schema import SUMS, UNDATED
+from collector.ledger.spans import BY_DAY, GRAINS
 
 Run = tuple[int, int]
 
@@ -35,24 +37,38 @@ DELTA_OF_TOUCHED: Final = DELTA_OF_ALL.replace(
 TO_SESSIONS: Final = f"""INSERT INTO usage_session (session, day, shape, kind, {_NAMES})
     SELECT session, day, shape, kind, {_SIGNED} FROM delta WHERE true
     ON CONFLICT DO UPDATE SET {_ADD}"""
-TO_DAYS: Final = f"""INSERT INTO usage_day (day, shape, kind, {_NAMES})
-    SELECT day, shape, kind, {_TOTALS} FROM delta WHERE true GROUP BY day, shape, kind
+_DAYS: Final = f"""SELECT shape, day, kind, {", ".join(f"sum({name}) AS {name}" for name in SUMS)} FROM delta
+    GROUP BY shape, day, kind"""
+_GRAINS: Final = " UNION ALL ".join(f"SELECT {grain} AS grain" for grain in GRAINS)
+TO_SPANS: Final = f"""INSERT INTO usage_span (slice, grain, block, kind, {_NAMES})
+    SELECT shape_slice.slice, spans.grain, used.day >> spans.grain, used.kind, {_TOTALS}
+    FROM ({_DAYS}) AS used CROSS JOIN shape_slice ON shape_slice.shape = used.shape CROSS JOIN ({_GRAINS}) AS spans
+    WHERE true GROUP BY 1, 2, 3, 4
     ON CONFLICT DO UPDATE SET {_ADD}"""
+# Wider spans from days, for a recount.
+WIDEN: Final = f"""INSERT INTO usage_span (slice, grain, block, kind, {_NAMES})
+    SELECT slice, spans.grain, block >> spans.grain, kind, {", ".join(f"sum({name})" for name in SUMS)}
+    FROM ({_GRAINS}) AS spans CROSS JOIN usage_span AS used
+    WHERE spans.grain > {BY_DAY} AND used.grain = {BY_DAY} GROUP BY 1, 2, 3, 4"""
 
 # What a session shows of its records. The model is the one used last; at one instant the greater name, whatever came
 # first, so that the order of arrival does not show.
-GROWN: Final = "SELECT session, min(first), max(last), sum(calls) FROM delta GROUP BY session"
+_TOKENS: Final = "input_tokens + cache_read_tokens + cache_write_tokens + output_tokens"
+_OWN: Final = f"ifnull(sum(calls), 0), ifnull(sum({_TOKENS}), 0), ifnull(sum(cost_micro), 0), ifnull(sum(cost_rest), 0)"
+GROWN: Final = f"SELECT session, min(first), max(last), {_OWN} FROM delta GROUP BY session"
 GROWN_MODELS: Final = """SELECT delta.session, ifnull(delta.last, -1), shape.model, shape.model_source
     FROM delta JOIN shape ON shape.no = delta.shape WHERE shape.model IS NOT NULL ORDER BY 1, 2, 3"""
 GROW: Final = """UPDATE session SET first = min(ifnull(first, ?1), ifnull(?1, first)),
-    last = max(ifnull(last, ?2), ifnull(?2, last)), calls = calls + ?3,
-    recency = max(ifnull(recency, 0), ifnull(?2, 0)) WHERE no = ?4"""
+    last = max(ifnull(last, ?2), ifnull(?2, last)), calls = calls + ?3, tokens = tokens + ?4,
+    cost_micro = cost_micro + ?5, cost_rest = cost_rest + ?6,
+    recency = max(ifnull(recency, 0), ifnull(?2, 0)) WHERE no = ?7"""
 GROW_MODEL: Final = """UPDATE session SET last_model_at = ?1, last_model = ?2, last_model_source = ?3
     WHERE no = ?4 AND (last_model_at IS NULL OR (?1, ?2) >= (last_model_at, last_model))"""
 _RECORDS: Final = "FROM record WHERE record.session = session.no AND withdrawn = 0"
 LOOK_AGAIN: Final = f"""UPDATE session SET
     first = (SELECT min(ts) {_RECORDS}), last = (SELECT max(ifnull(ended, ts)) {_RECORDS}),
-    calls = (SELECT ifnull(sum(calls), 0) FROM usage_session WHERE usage_session.session = session.no),
+    (calls, tokens, cost_micro, cost_rest) = (
+        SELECT {_OWN} FROM usage_session WHERE usage_session.session = session.no),
     (last_model_at, last_model, last_model_source) = (
         SELECT ifnull(ifnull(ended, ts), -1), shape.model, shape.model_source
         FROM record JOIN shape ON shape.no = record.shape
@@ -116,18 +132,22 @@ class Rollups:
         if not self._db.execute("SELECT 1 FROM stale LIMIT 1").fetchone():
             return
         self._db.execute("DELETE FROM usage_session WHERE calls = 0 AND session IN (SELECT session FROM stale)")
-        self._db.execute("DELETE FROM usage_day WHERE calls = 0")
+        self._db.execute("DELETE FROM usage_span WHERE calls = 0")
         self._db.execute(LOOK_AGAIN)
         self._db.execute(RECENCY)
         self._db.execute("DELETE FROM stale")
 
     def recount(self, from_day: int) -> None:
         """Make the rollups of days from ``from_day`` on, and of what has no day, anew from the records."""
-        for table in ("usage_session", "usage_day"):
-            self._db.execute(f"DELETE FROM {table} WHERE day >= ? OR day = {UNDATED}", (from_day,))
+        self._db.execute(f"DELETE FROM usage_session WHERE day >= ? OR day = {UNDATED}", (from_day,))
+        self._db.execute(
+            f"DELETE FROM usage_span WHERE grain != {BY_DAY} OR block >= ? OR block = {UNDATED}", (from_day,)
+        )
         self._db.execute("DELETE FROM delta")
         self._db.execute(f"{DELTA_OF_ALL.replace('WHERE', 'WHERE (day >= ? OR day = ?) AND')}", (from_day, UNDATED))
-        self._apply(1)
+        self._db.execute(TO_SESSIONS, (1,) * len(SUMS))
+        self._db.execute(TO_SPANS.replace(_GRAINS, f"SELECT {BY_DAY} AS grain"), (1,) * len(SUMS))
+        self._db.execute(WIDEN)
         self._db.execute("INSERT OR IGNORE INTO stale SELECT no FROM session")
         self.settle()
 
@@ -140,7 +160,7 @@ class Rollups:
     def _apply(self, sign: int) -> None:
         signs = (sign,) * len(SUMS)
         self._db.execute(TO_SESSIONS, signs)
-        self._db.execute(TO_DAYS, signs)
+        self._db.execute(TO_SPANS, signs)
 
     def _stale(self) -> None:
         self._db.execute("INSERT OR IGNORE INTO stale SELECT session FROM delta")
@@ -148,6 +168,6 @@ class Rollups:
     def _grow(self) -> None:
         """Sessions that only gained records: no look back at the old ones."""
         grown = self._db.execute(GROWN).fetchall()
-        self._db.executemany(GROW, [(first, last, calls, session) for session, first, last, calls in grown])
+        self._db.executemany(GROW, [(*sums, session) for session, *sums in grown])
         newest = {session: (at, model, how) for session, at, model, how in self._db.execute(GROWN_MODELS)}
         self._db.executemany(GROW_MODEL, [(*model, session) for session, model in newest.items()])

@@ -33,6 +33,7 @@ TYPES: Final = {
     "unique": "TEXT NOT NULL UNIQUE",
     "int": "INTEGER",
     "int!": "INTEGER NOT NULL",
+    "sum!": "INTEGER NOT NULL DEFAULT 0",
     "text": "TEXT",
     "text!": "TEXT NOT NULL",
     "blob!": "BLOB NOT NULL",
@@ -92,6 +93,7 @@ SHAPE: Final = (
     "session_source",
     "attribution",
 )
+SLICE: Final = ("vm", "runtime", "source", "model", "upstream")
 KIND: Final = (
     "usage",
     "outcome",
@@ -126,11 +128,18 @@ TABLES: Final = (
     Table(
         "session",
         "Sessions by vm, runtime and the source's own id. listed: a store names it. first, last, last_model and calls "
-        "are those of its records, started, ended and model the store's own.",
+        "and the sums after it are those of its records, started, ended and model the store's own.",
         "no id, vm text!, runtime text!, session_id text!, listed int!, started int, ended int, model text, "
         "model_source text!, parent text, first int, last int, last_model text, "
-        "last_model_source text, last_model_at int, calls int!, recency int",
+        "last_model_source text, last_model_at int, calls int!, recency int, "
+        "tokens sum!, cost_micro sum!, cost_rest sum!",
         unique="vm, runtime, session_id",
+    ),
+    Table(
+        "presence",
+        "How many sessions there are to be shown; triggers on session keep it.",
+        "vm text!, runtime text!, sessions int!",
+        key="vm, runtime",
     ),
     Table(
         "reference",
@@ -152,11 +161,22 @@ TABLES: Final = (
     ),
     Table(
         "copy",
-        "Sessions (and through them homes) that hold a copy of a record that another session paid for.",
-        "key blob!, session int!",
+        "Sessions (and through them homes) that hold a copy of a record, ts, that another session paid for.",
+        "key blob!, session int!, ts int",
         key="key, session",
     ),
-    Table("usage_day", "Rollup by day.", f"day int!, shape int!, kind int!, {_SUMS}", key="day, shape, kind"),
+    Table(
+        "slice",
+        "What a rollup over a level (``spans.LEVELS``) is by; NULL where the level has no such dimension.",
+        f"no id, level int!, {', '.join(f'{name} text' for name in SLICE)}",
+    ),
+    Table("shape_slice", "Into which slices a shape's records are summed.", "shape int!, slice int!", "shape, slice"),
+    Table(
+        "usage_span",
+        "Rollup by slice and span of days: block is day >> grain (``spans.GRAINS``).",
+        f"slice int!, grain int!, block int!, kind int!, {_SUMS}",
+        key="slice, grain, block, kind",
+    ),
     Table(
         "usage_session",
         "Rollup by session and day.",
@@ -184,8 +204,9 @@ TABLES: Final = (
     ),
     Table(
         "quarantine",
-        "Lines that are no usage lines, by the log they stand in (hash of its first line) and offset.",
-        "head blob!, offset int!, path text!, reason text!, at int!",
+        "Lines that are no usage lines, by the log they stand in (hash of its first line) and offset. line: the id "
+        "that their bytes still tell.",
+        "head blob!, offset int!, path text!, reason text!, at int!, line text",
         key="head, offset",
     ),
     Table(
@@ -208,6 +229,8 @@ TABLES: Final = (
         key="record, made_at",
     ),
 )
+# What sessions are sorted by, of their own sums.
+TOTALS: Final = {"cost": f"cost_micro + cost_rest / {MICRO}", "tokens": "tokens", "calls": "calls"}
 BY_NAME: Final = {table.name: table for table in TABLES}
 RECORD: Final = BY_NAME["record"].names
 
@@ -216,11 +239,28 @@ INDEXES: Final = (
     f"CREATE UNIQUE INDEX kind_all ON kind ({', '.join(f'ifnull({name}, char(0))' for name in KIND)})",
     "CREATE INDEX record_ts ON record (ts)",
     "CREATE INDEX record_session ON record (session, ts)",
-    "CREATE INDEX record_withdrawn ON record (withdrawn) WHERE withdrawn > 0",
+    "CREATE INDEX record_withdrawn ON record (withdrawn, shape, ts) WHERE withdrawn > 0",
+    "CREATE INDEX copy_session ON copy (session, ts)",
     "CREATE INDEX record_ref ON record (ref) WHERE ref != session",
     "CREATE UNIQUE INDEX vendor_id ON vendor (id)",
-    "CREATE INDEX session_seen ON session (vm, runtime, first, started, last, ended) WHERE listed OR calls",
+    "CREATE INDEX session_from ON session (vm, runtime, ifnull(first, started)) WHERE listed OR calls",
+    "CREATE INDEX session_till ON session (vm, runtime, ifnull(last, ended)) WHERE listed OR calls",
+    "CREATE INDEX session_empty ON session (no) WHERE listed AND NOT calls",
     "CREATE INDEX session_recency ON session (recency, no) WHERE listed OR calls",
+    f"CREATE INDEX session_cost ON session ({TOTALS['cost']}, no) WHERE calls",
+    f"CREATE INDEX session_tokens ON session ({TOTALS['tokens']}, no) WHERE calls",
+    f"CREATE INDEX session_calls ON session ({TOTALS['calls']}, no) WHERE calls",
+    f"CREATE UNIQUE INDEX slice_all ON slice (level, {', '.join(f'ifnull({name}, char(0))' for name in SLICE)})",
+    "CREATE INDEX usage_span_empty ON usage_span (slice) WHERE calls = 0",
+    "CREATE INDEX usage_session_day ON usage_session (day, session)",
+    "CREATE INDEX usage_session_shape ON usage_session (shape, session)",
+)
+_SHOWN: Final = "({0}.listed OR {0}.calls)"
+_OLD, _NEW = _SHOWN.format("old"), _SHOWN.format("new")
+TRIGGERS: Final = (
+    f"""CREATE TRIGGER session_shown AFTER UPDATE OF listed, calls ON session WHEN {_OLD} != {_NEW}
+    BEGIN INSERT INTO presence VALUES (new.vm, new.runtime, {_NEW} - {_OLD})
+    ON CONFLICT DO UPDATE SET sessions = sessions + excluded.sessions; END""",
 )
 
 _ID: Final = f"boot.name || '-' || (record.id & {2**SEQ_BITS - 1})"
@@ -240,4 +280,5 @@ def statements() -> Iterator[str]:
     for table in TABLES:
         yield table.ddl()
     yield from INDEXES
+    yield from TRIGGERS
     yield VIEW

@@ -16,7 +16,7 @@ from pathlib import Path
 from typing import Any, Final
 
 from collector import windows
-from collector.ledger import Contact, Entry, Group, LedgerError, Seen, SessionHead, reads
+from collector.ledger import Contact, Entry, Group, LedgerError, Seen, SessionHead, reads, reads_sessions
 from collector.ledger.append import append
 from collector.ledger.interning import Numbers
 from collector.ledger.migrations import migrate, refuse_foreign, refuse_newer
@@ -96,13 +96,17 @@ class SqliteLedger:
         """See ``Ledger.groups``."""
         return reads.groups(self._db, by, where)
 
+    def keys(self, by: Sequence[str], where: Filter) -> set[tuple[Any, ...]]:
+        """See ``Ledger.keys``."""
+        return reads.keys(self._db, by, where)
+
     def sessions(self, where: Filter, page: Page) -> tuple[list[SessionHead], str | None]:
         """See ``Ledger.sessions``."""
-        return reads.sessions(self._db, where, page, self.calendar)
+        return reads_sessions.sessions(self._db, where, page, self.calendar)
 
     def find_session(self, vm: str | None, runtime: str | None, session_id: str) -> list[SessionHead]:
         """See ``Ledger.find_session``."""
-        return reads.find_session(self._db, vm, runtime, session_id)
+        return reads_sessions.find_session(self._db, vm, runtime, session_id)
 
     def session_groups(self, sessions: Sequence[int], where: Filter) -> list[Group]:
         """See ``Ledger.session_groups``."""
@@ -114,7 +118,7 @@ class SqliteLedger:
 
     def scan(self, where: Filter) -> Iterator[Entry]:
         """See ``Ledger.scan``."""
-        return reads.scan(self._db, where)
+        return reads.scan(self._db, where, self.calendar)
 
     def changes(self, after: int, limit: int) -> tuple[int, list[Entry]]:
         """See ``Ledger.changes``."""
@@ -135,6 +139,10 @@ class SqliteLedger:
     def seen(self, by: str) -> list[Seen]:
         """See ``Ledger.seen``."""
         return reads.seen(self._db, by)
+
+    def daily_tokens(self, first: int, last: int) -> list[tuple[str, int, int]]:
+        """See ``Ledger.daily_tokens``."""
+        return reads.daily_tokens(self._db, first, last)
 
     def refused(self) -> list[RefusedRow]:
         """See ``Ledger.refused``."""

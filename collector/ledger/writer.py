@@ -67,6 +67,10 @@ LIST_SESSION: Final = """UPDATE session SET listed = 1,
     parent = min(ifnull(parent, ?5), ifnull(?5, parent)) WHERE no = ?6"""
 
 
+NOTE_COPY: Final = """INSERT OR IGNORE INTO copy SELECT ?1, ?2, (
+    SELECT record.ts FROM vendor JOIN record ON record.id = vendor.id WHERE vendor.key = ?1)"""
+
+
 class SeenLines:
     """Which lines of each boot were read, as runs; loaded when asked for, written back at the commit."""
 
@@ -187,15 +191,17 @@ class Transaction:
         return {row[0] for row in self.select(query, keys)}
 
     def set_versions(self, versions: Iterable[tuple[bytes, int, Version]]) -> None:
-        """Remember which version of each key a record holds."""
+        """Remember which version of each key a record, already written, holds."""
+        rows = [(key, number, version.owner_ms, version.revision) for key, number, version in versions]
+        self.db.executemany("INSERT OR REPLACE INTO vendor VALUES (?, ?, ?, ?)", rows)
         self.db.executemany(
-            "INSERT OR REPLACE INTO vendor VALUES (?, ?, ?, ?)",
-            [(key, number, version.owner_ms, version.revision) for key, number, version in versions],
+            "UPDATE copy SET ts = (SELECT ts FROM record WHERE id = ?) WHERE key = ?",
+            [(number, key) for key, number, _, _ in rows],
         )
 
     def note_copies(self, copies: Iterable[tuple[bytes, int]], paid: Iterable[tuple[bytes, int]]) -> None:
         """Remember which sessions hold a copy of a key, and which session pays for it and so does not."""
-        self.db.executemany("INSERT OR IGNORE INTO copy VALUES (?, ?)", copies)
+        self.db.executemany(NOTE_COPY, copies)
         self.db.executemany("DELETE FROM copy WHERE key = ? AND session = ?", paid)
 
     def list_session(self, number: int, listing: Listing) -> None:
@@ -230,12 +236,12 @@ class Transaction:
             ),
         )
 
-    def quarantine(self, head: bytes, path: str, faults: Iterable[tuple[int, str]], at_ms: int) -> int:
-        """Keep aside where bad lines stand (offset and reason); how many were not known yet."""
+    def quarantine(self, head: bytes, path: str, faults: Iterable[tuple[int, str, str | None]], at_ms: int) -> int:
+        """Keep aside where bad lines stand: offset, reason, the id they still tell; how many were not known yet."""
         before = self.db.total_changes
         self.db.executemany(
-            "INSERT OR IGNORE INTO quarantine VALUES (?, ?, ?, ?, ?)",
-            [(head, offset, path, reason, at_ms) for offset, reason in faults],
+            "INSERT OR IGNORE INTO quarantine VALUES (?, ?, ?, ?, ?, ?)",
+            [(head, offset, path, reason, at_ms, line) for offset, reason, line in faults],
         )
         return self.db.total_changes - before
 

@@ -25,6 +25,9 @@ class MemoryLedger:
             found.setdefault((key, entry.kind), []).append(entry)
         return [_group(key, kind, entries) for (key, kind), entries in found.items()]
 
+    def keys(self, by, where):
+        return {group.key for group in self.groups(by, where)}
+
     def scan(self, where):
         names = ("runtime", "model", "vm", "source")
         chosen = [one for one in self.entries if all(getattr(where, n) in (None, getattr(one, n)) for n in names)]

@@ -3,18 +3,22 @@
 from __future__ import annotations
 
 import tempfile
+from collections import Counter
 from contextlib import contextmanager
 from datetime import date, timedelta
 from pathlib import Path
 
+import pytest
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
 from collector.honesty import STATUSES
-from collector.rows import Filter, Page
-from collector.windows import Window
+from collector.ledger import reads_sessions
+from collector.query import ALL_RECORDS
+from collector.rows import SORTS, Filter, Page
+from collector.windows import ALL, Window
 from shim.line import TOKEN_CLASSES
-from tests.collector.worlds import ALLOWLIST, Vm, worlds
+from tests.collector.worlds import ALLOWLIST, PRICED, UNPRICED, Vm, worlds
 
 FEW = settings(max_examples=25, deadline=None, suppress_health_check=[HealthCheck.too_slow])
 
@@ -94,13 +98,97 @@ def around(machine):
 @FEW
 @given(worlds(alike=True))
 def test_rollups_equal_a_recount(world):
-    tables = ("usage_day", "usage_session")
+    tables = ("usage_span", "usage_session")
     with vm(world.deliveries) as machine:
         kept = [sorted(machine.ledger.select(f"SELECT * FROM {table}")) for table in tables]
         sessions = machine.ledger.select("SELECT * FROM session ORDER BY no")
+        shown = "SELECT vm, runtime, count(*) FROM session WHERE listed OR calls GROUP BY vm, runtime"
+        assert machine.ledger.select("SELECT * FROM presence WHERE sessions ORDER BY vm, runtime") == sorted(
+            machine.ledger.select(shown)
+        )
         machine.ledger.recount()
         assert [sorted(machine.ledger.select(f"SELECT * FROM {table}")) for table in tables] == kept
         assert machine.ledger.select("SELECT * FROM session ORDER BY no") == sessions
+
+
+DAYS = st.sampled_from([None, date(2026, 3, 28), date(2026, 3, 29)])
+FILTERS = st.builds(
+    Filter,
+    st.builds(Window, DAYS, DAYS),
+    st.sampled_from([None, "picoclaw", "claude_code"]),
+    st.sampled_from([None, PRICED, UNPRICED]),
+    st.sampled_from([None, "vm-1", "vm-2"]),
+    st.sampled_from([None, "log", "vendor"]),
+)
+
+
+def chosen(machine, where):
+    """The records that a filter selects, by looking at each."""
+    first, last = where.window.first, where.window.last
+    for entry in machine.ledger.scan(ALL_RECORDS):
+        day = None if entry.ts_ms is None else machine.ledger.calendar.day(entry.ts_ms / 1000)
+        in_window = where.window == ALL or (
+            day is not None and (first is None or day >= first) and (last is None or day <= last)
+        )
+        names = ("runtime", "model", "vm", "source")
+        if in_window and all(getattr(where, name) in (None, getattr(entry, name)) for name in names):
+            yield entry, day
+
+
+@FEW
+@given(worlds(), FILTERS, st.sets(st.sampled_from(("day", "runtime", "model", "vm", "source", "upstream"))))
+def test_every_question_is_answered_as_by_looking_at_each_record(world, where, by):
+    by = sorted(by)
+    with vm(world.deliveries) as machine:
+        expected = Counter()
+        for entry, day in chosen(machine, where):
+            key = tuple(day if name == "day" else getattr(entry, name) for name in by)
+            expected[key, "calls"] += 1
+            expected[key, "cost"] += entry.cost_pico or 0
+            expected[key, "output"] += entry.tokens.output_tokens or 0
+        told = Counter()
+        for group in machine.ledger.groups(by, where):
+            told[group.key, "calls"] += group.calls
+            told[group.key, "cost"] += group.cost_pico
+            told[group.key, "output"] += group.sums[TOKEN_CLASSES.index("output_tokens")]
+        assert +told == +expected
+        if by and "day" not in by:
+            assert machine.ledger.keys(by, where) == {key for key, _ in expected}
+        exported = list(machine.ledger.scan(where))
+        assert {entry.id for entry in exported} == {entry.id for entry, _ in chosen(machine, where)}
+
+
+@FEW
+@given(worlds(), FILTERS, st.sampled_from(SORTS), st.sampled_from([0, 2, 1000]))
+def test_pages_are_the_sessions_in_order_however_they_are_found(world, where, sort, few):
+    with vm(world.deliveries) as machine, pytest.MonkeyPatch.context() as patch:
+        patch.setattr(reads_sessions, "FEW", few)
+        patch.setattr(reads_sessions, "BATCH", 1)
+        patch.setattr(reads_sessions, "MAX_BATCH", 2)
+        sums = {}
+        for entry, _ in chosen(machine, where):
+            key = (entry.runtime, entry.session_id)
+            cost, tokens, calls = sums.get(key, (0, 0, 0))
+            sums[key] = (cost + (entry.cost_pico or 0), tokens + (entry.tokens.total or 0), calls + 1)
+        page, rows = Page(2, None, sort), []
+        while True:
+            found = machine.query.sessions(where, page)
+            rows += found.rows
+            if found.next_cursor is None:
+                break
+            page = Page(2, found.next_cursor, sort)
+        keys = [(row.runtime, row.session_id) for row in rows]
+        assert len(set(keys)) == len(keys)
+        if sort == "recent":
+            assert sums.keys() <= set(keys)
+            assert [row.ended_at or row.started_at for row in rows] == sorted(
+                (row.ended_at or row.started_at for row in rows), reverse=True
+            )
+            return
+        place = ("cost", "tokens", "calls").index(sort)
+        told = [sums[key][place] // (10**6 if sort == "cost" else 1) for key in keys]
+        assert set(keys) == sums.keys()
+        assert told == sorted(told, reverse=True)
 
 
 @FEW
