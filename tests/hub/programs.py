@@ -22,14 +22,14 @@ COLLECTOR = str(BIN / "usage-collector")
 NOW = time.time()
 
 
-def usage_lines(vm: str, count: int, boot: str = "b", seed: int = 0) -> list[bytes]:
-    """Usage lines of a token-blind runtime, spread over the last hours."""
+def usage_lines(vm: str, count: int, boot: str = "b", seed: int = 0, age: float = 7200) -> list[bytes]:
+    """Usage lines of a token-blind runtime, one a second, the first ``age`` seconds ago."""
     draw = random.Random(f"{vm} {seed}")
     return [
         encode(
             Line(
                 id=f"{boot}{vm}-{seq}",
-                ts=NOW - 7200 + seq,
+                ts=NOW - age + seq,
                 vm=vm,
                 runtime="picoclaw",
                 upstream="openai",

@@ -135,6 +135,32 @@ def test_a_hub_serves_tls_by_files_and_a_vm_verifies_it(tmp_path):
         assert httpx.get(f"{hub.url}/api/local/vms", verify=trusting).json()["rows"][0]["calls"] == 3
 
 
+@pytest.mark.parametrize("engine", ["chdb", "sqlite"])
+def test_records_of_a_hub_expire_and_its_totals_stay(tmp_path, engine):
+    folder = tmp_path / "hub"
+    settings = {"VM_USAGE_CLICKHOUSE": f"chdb://{folder / 'chdb'}"} if engine == "chdb" else {}
+    with hubs(folder, **settings) as (hub,):
+        vm = machine(tmp_path, "vm", hub.url, hub.token("vm"))
+        vm.write([line for days in (40, 5, 1) for line in usage_lines("vm", 20, f"b{days}", age=days * 86_400)])
+        vm.run("ingest")
+        vm.run("push", "--once")
+        questions = ("total", "aggregates", "models", "runtimes", "summary")
+        before = [hub.ask(question) for question in questions]
+        hub.stop()
+        hub.environ["VM_USAGE_RETENTION_DAYS"] = "30"
+        assert "20 records" in hub.command("expire")
+        hub.start()
+        vm.run("push", "--once")
+        hub.stop()
+        said = (folder / f"hub-{hub.url.rpartition(':')[2]}.out").read_text()
+        assert ("days_summed" in said) == (engine == "chdb")
+        hub.start()
+        after = [hub.ask(question) for question in questions]
+        for rows in (*before[3], *after[3]):
+            rows.pop("sessions")  # of records that are kept
+        assert after == before
+
+
 def test_off_loopback_a_hub_needs_a_readers_token(tmp_path):
     vm = machine(tmp_path, "vm", "", None, VM_USAGE_HUB_BIND="0.0.0.0", VM_USAGE_STATE=str(tmp_path))
     done = vm.run("hub", check=False)
