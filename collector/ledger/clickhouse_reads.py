@@ -16,6 +16,7 @@ from collector.ledger.clickhouse_days import IS_RECORD, Row
 from collector.ledger.clickhouse_schema import SUMS
 from collector.ledger.schema import UNDATED
 from collector.rows import SORTS, Filter, Page
+from collector.windows import Window, day
 from shim.line import TOKEN_CLASSES
 
 Rows = Sequence[Sequence[Any]]
@@ -25,9 +26,8 @@ COLUMNS: Final = ", ".join(NAMES)
 KINDS: Final = ", ".join(Kind._fields)
 COUNTS: Final = "isNull(withdrawn)"
 AT: Final = "coalesce(ended_ms, ts_ms, 0)"
-TOTAL: Final = " + ".join(
-    f"ifNull({name}, 0)" for name in ("input_tokens", "cache_read_tokens", "cache_write_tokens", "output_tokens")
-)
+TOTAL_CLASSES: Final = ("input_tokens", "cache_read_tokens", "cache_write_tokens", "output_tokens")
+TOTAL: Final = " + ".join(f"ifNull({name}, 0)" for name in TOTAL_CLASSES)
 _LAST_MODEL: Final = f"({AT}, assumeNotNull(model))"
 
 
@@ -245,6 +245,17 @@ def seen(ask: Ask, by: str, folds: Folds) -> list[Seen]:
             lasts = [ms for ms in (last, now.last_ms) if ms is not None]
             found[name] = Seen(name, min(firsts, default=None), max(lasts, default=None), now.sessions)
     return list(found.values())
+
+
+def daily_tokens(
+    ask: Callable[[Sequence[str], Filter], list[Group]], first: int, last: int
+) -> list[tuple[str, int, int]]:
+    """See ``Ledger.daily_tokens``; ``ask`` is ``Ledger.groups``."""
+    found: dict[tuple[str, int], int] = {}
+    for group in ask(("vm", "day"), Filter(Window(day(first), day(last)))):
+        tokens = sum(group.sums[TOKEN_CLASSES.index(name)] for name in TOTAL_CLASSES)
+        found[group.key] = found.get(group.key, 0) + tokens
+    return [(vm, number, tokens) for (vm, number), tokens in found.items()]
 
 
 def entry(row: Sequence[Any]) -> Entry:
