@@ -1,9 +1,12 @@
-"""Ingest and query speed: ``python -m tests.bench.ingest [--lines 1000000] [--rounds 3] [--calls 10000000]``.
+"""Ingest speed: ``python -m tests.bench.ingest [--lines 1000000] [--rounds 3] [--clawmetry PYTHON --seconds 600]``.
 
 Ingest: a log of our own lines through the whole path (tail, validate, dedupe, price, roll up, commit), and beside it,
 in alternating rounds, what bare SQLite does with the same rows: orjson, one INSERT a line, a unique key on (boot, seq).
-The ratio is what counts; absolute figures belong to the machine. Queries: a ledger of ``--calls`` calls, each report
-asked five times, the median shown.
+The ratio is what counts; absolute figures belong to the machine. How long reports take: ``tests.bench.reports``.
+
+``--clawmetry``: also ClawMetry's ingest of the same log, for ``--seconds`` seconds, under an interpreter that has it
+(``python3 -m venv claw && claw/bin/pip install clawmetry==0.12.937``); skipped where it cannot be imported. It becomes
+slower with what it holds, so a run that did not reach the log's end gives it more than its speed over the whole.
 """
 
 from __future__ import annotations
@@ -13,6 +16,7 @@ import contextlib
 import random
 import sqlite3
 import statistics
+import subprocess
 import tempfile
 import time
 from collections.abc import Iterator
@@ -25,8 +29,6 @@ from collector.ingest_log import LogIngest
 from collector.ingest_report import IngestReport, silent
 from collector.ledger.sqlite import SqliteLedger
 from collector.pricing import Pricer
-from collector.query import Query
-from collector.rows import Page
 from shim import allowlist
 from shim.line import KEYS
 from shim.places import CHECKOUT_ALLOWLIST
@@ -114,34 +116,30 @@ def compare(count: int, rounds: int) -> None:
         print(f"ours / bare SQLite, median of {rounds}: {statistics.median(ratios):.2f} (to reach: 0.70)")
 
 
-def ask(calls: int) -> None:
-    """Print how long each report takes over a ledger of that many calls."""
+def compare_clawmetry(count: int, python: str, seconds: float) -> None:
+    """Print how far ClawMetry came with the log in ``seconds`` and what we take for all of it, in time and CPU time."""
+    if subprocess.run([python, "-c", "import clawmetry.sync"], capture_output=True, check=False).returncode:
+        print(f"skipped: {python} cannot import clawmetry")
+        return
     with tempfile.TemporaryDirectory() as folder:
         log = Path(folder) / "usage.jsonl"
         with log.open("wb") as file:
-            file.writelines(lines(calls))
-        path = Path(folder) / "ledger.db"
-        ours(log, path)
-        log.unlink()
-        ledger = SqliteLedger(path, read_only=True)
-        query = Query(ledger, ledger.calendar)
-        session = query.sessions(page=Page(limit=1)).rows[0].session_id
-        questions = {
-            "days": query.aggregates, "models": query.models, "runtimes": query.runtimes, "vms": query.vms,
-            "summary": query.summary, "refused": query.refused, "gaps": query.gaps,
-            "50 sessions": lambda: query.sessions(page=Page(limit=50)),
-            "50 costliest sessions": lambda: query.sessions(page=Page(limit=50, sort="cost")),
-            "one session with its calls": lambda: query.session(session),
-        }  # fmt: skip
-        print(f"{calls:,} calls, {path.stat().st_size / 1e6:,.0f} MB")
-        for name, question in questions.items():
-            times = []
-            for _ in range(5):
-                began = time.perf_counter()
-                question()
-                times.append(time.perf_counter() - began)
-            print(f"  {name}: {statistics.median(times) * 1000:.1f} ms")
-        ledger.close()
+            file.writelines(lines(count))
+        began = time.perf_counter()
+        used = ours(log, Path(folder) / "ours.db")
+        spent = time.perf_counter() - began
+        print(f"ours: {count / spent:,.0f} lines/s, {count / used:,.0f} lines per CPU second")
+        command = [python, str(Path(__file__).with_name("peer.py")), str(log), str(seconds)]
+        done = subprocess.run(command, env={"HOME": folder}, stdout=subprocess.PIPE, text=True, check=True)
+        ticks = [orjson.loads(line) for line in done.stdout.splitlines()]
+        for place, tick in enumerate(ticks, 1):
+            if place & (place - 1) == 0 or tick is ticks[-1]:
+                speeds = [tick["lines"] / tick[name] for name in ("seconds", "cpu_seconds")]
+                ratios = count / spent / speeds[0], count / used / speeds[1]
+                print(
+                    f"ClawMetry, first {tick['lines']:,} lines: {speeds[0]:,.0f} lines/s, {speeds[1]:,.0f} lines per "
+                    f"CPU second; ours / ClawMetry {ratios[0]:,.0f}, in CPU time {ratios[1]:,.0f}"
+                )
 
 
 def main() -> None:
@@ -149,12 +147,13 @@ def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__)
     parser.add_argument("--lines", type=int, default=1_000_000)
     parser.add_argument("--rounds", type=int, default=3)
-    parser.add_argument("--calls", type=int, default=0)
+    parser.add_argument("--clawmetry", metavar="PYTHON", help="An interpreter that has clawmetry.")
+    parser.add_argument("--seconds", type=float, default=600)
     chosen = parser.parse_args()
     if chosen.rounds:
         compare(chosen.lines, chosen.rounds)
-    if chosen.calls:
-        ask(chosen.calls)
+    if chosen.clawmetry:
+        compare_clawmetry(chosen.lines, chosen.clawmetry, chosen.seconds)
 
 
 if __name__ == "__main__":
