@@ -12,13 +12,16 @@ from mcp.server import MCPServer
 
 from collector import honesty, windows
 from collector.query import Query
-from collector.rows import Filter, Page, Sums, as_json
+from collector.rows import Filter, Page, SessionRow, Sums, as_json, second_estimate
 from shim import __version__
 
 INSTRUCTIONS: Final = (
     "Token usage and cost of the agent runtimes on this VM or fleet. cost_usd null means unknown: say so, never 0. "
     "With unknown_calls above 0 the figure is a lower bound. Days are local days of the ledger's time zone."
 )
+
+
+SECOND: Final = ("second_estimate_at", "second_estimate_usd", "second_estimate_status", "second_estimate_rates")
 
 
 def server(query: Query) -> MCPServer[Any]:
@@ -83,6 +86,7 @@ def server(query: Query) -> MCPServer[Any]:
                     "calls_priced_with": [
                         {"id": call.id, "model": call.model, "cost_usd": call.cost_usd, "rates": call.rates}
                         | {"cost_status": call.cost_status, "cost_caveat": call.cost_caveat}
+                        | {name: getattr(call, name) for name in SECOND}
                         for call in one.calls
                     ],
                 }
@@ -118,4 +122,6 @@ def explained(row: Sums) -> dict[str, Any]:
     if row.cost_basis:
         sentences.append(honesty.BASES[row.cost_basis])
     sentences += [honesty.CAVEATS.get(code, code) for code in (row.cost_caveat or "").split(",") if code]
+    if isinstance(row, SessionRow) and (second := second_estimate(row)):
+        sentences.append(second)
     return {**as_json(row), "explanation": sentences}

@@ -16,7 +16,7 @@ import orjson
 from collector import windows
 from collector.honesty import Counts, agree, combine, join_caveats
 from collector.hub import trends
-from collector.ledger import Entry, Group, Ledger, SessionHead
+from collector.ledger import Entry, Group, Ledger, SecondPrice, SessionHead
 from collector.money import to_usd
 from collector.rows import (
     BreakdownRow,
@@ -189,7 +189,9 @@ class Query:
         heads = self.ledger.find_session(vm, runtime, session_id)
         for head, row in zip(heads, self._session_rows(heads, ALL_RECORDS), strict=True):
             entries = self.ledger.records(head.number, limit + 1)
-            details.append(SessionDetail(row, [_call(entry) for entry in entries[:limit]], len(entries) > limit))
+            second = {one.record: one for one in self.ledger.second_prices([head.number], ALL_RECORDS)}
+            calls = [_call(entry, second.get(entry.id)) for entry in entries[:limit]]
+            details.append(SessionDetail(row, calls, len(entries) > limit))
         return details
 
     def refused(self) -> list[RefusedRow]:
@@ -212,7 +214,10 @@ class Query:
         found: dict[int, list[Group]] = {head.number: [] for head in heads}
         for group in self.ledger.session_groups(list(found), where):
             found[group.key[0]].append(group)
-        return [_session(head, found[head.number]) for head in heads]
+        second: dict[int, list[SecondPrice]] = {}
+        for price in self.ledger.second_prices(list(found), where):
+            second.setdefault(price.session, []).append(price)
+        return [_session(head, found[head.number], second.get(head.number, ())) for head in heads]
 
 
 def sums(groups: Sequence[Group]) -> dict[str, Any]:
@@ -261,7 +266,7 @@ def _costliest(rows: Iterable[Row]) -> list[Row]:
     return sorted(rows, key=lambda row: (-(row.cost_pico or 0), -(row.total_tokens or 0), -row.calls))
 
 
-def _session(head: SessionHead, groups: Sequence[Group]) -> SessionRow:
+def _session(head: SessionHead, groups: Sequence[Group], second: Sequence[SecondPrice]) -> SessionRow:
     models = sorted({group.key[1] for group in groups if group.key[1] is not None})
     return SessionRow(
         session_id=head.session_id,
@@ -276,11 +281,28 @@ def _session(head: SessionHead, groups: Sequence[Group]) -> SessionRow:
         parent_session_id=head.parent_session_id,
         source=head.source,
         ambiguous_calls=head.ambiguous,
+        **_second_of(second),
         **sums(groups),
     )
 
 
-def _call(entry: Entry) -> CallRow:
+def _second_of(prices: Sequence[SecondPrice]) -> dict[str, Any]:
+    """Second prices of a session as the fields of ``SessionRow``."""
+    if not prices:
+        return {}
+    counts = Counts.of(price.estimate.kind.cost_status for price in prices)
+    costs = [price.estimate.cost_pico for price in prices if price.estimate.cost_pico is not None]
+    firsts = [price.first_pico for price in prices if price.first_pico is not None]
+    return {
+        "second_estimate_calls": len(prices),
+        "second_estimate_at": iso(max(price.estimate.made_ms for price in prices)),
+        "second_estimate_usd": to_usd(sum(costs)) if costs else None,
+        "second_estimate_status": counts.status,
+        "second_estimate_first_usd": to_usd(sum(firsts)) if firsts else None,
+    }
+
+
+def _call(entry: Entry, second: SecondPrice | None) -> CallRow:
     rates = orjson.loads(entry.rates) if entry.rates else None
     kind = entry.kind
     return CallRow(
@@ -296,9 +318,24 @@ def _call(entry: Entry) -> CallRow:
         cost_caveat=kind.cost_caveat,
         rates=rates,
         book=rates.get("book") if rates else None,
+        **_second_price(second),
         **{name: getattr(entry.tokens, name) for name in TOKEN_CLASSES},
         **{name: getattr(entry, name) for name in SHARED},
     )
+
+
+def _second_price(second: SecondPrice | None) -> dict[str, Any]:
+    """A record's second price as the fields of ``CallRow``."""
+    if second is None:
+        return {}
+    estimate = second.estimate
+    return {
+        "second_estimate_at": iso(estimate.made_ms),
+        "second_estimate_usd": to_usd(estimate.cost_pico),
+        "second_estimate_status": estimate.kind.cost_status,
+        "second_estimate_caveat": estimate.kind.cost_caveat,
+        "second_estimate_rates": orjson.loads(estimate.rates) if estimate.rates else None,
+    }
 
 
 def _day(value: int | None) -> str | None:

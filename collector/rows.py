@@ -138,6 +138,9 @@ class SessionRow(Sums):
 
     ``session_ref``: the lines' own opaque reference where one stands beside ``session_id``, else ``None``.
     ``ambiguous_calls``: lines that more than one session of the runtime could own; they stay under their reference.
+    ``second_estimate_*``: what ``reprice --apply`` wrote beside the first prices of ``second_estimate_calls`` of the
+    calls: the latest second prices, what they are worth, when the last was made, and what those calls cost by their
+    first prices. No sum has any of it.
     """
 
     session_id: str
@@ -152,6 +155,11 @@ class SessionRow(Sums):
     parent_session_id: str | None
     source: str
     ambiguous_calls: int
+    second_estimate_calls: int = 0
+    second_estimate_at: str | None = None
+    second_estimate_usd: float | None = None
+    second_estimate_status: str | None = None
+    second_estimate_first_usd: float | None = None
 
 
 @dataclass(frozen=True, slots=True)
@@ -164,7 +172,10 @@ class SessionPage:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class CallRow:
-    """One record of the ledger as a person may audit it: tokens, money, rates and where they came from."""
+    """One record of the ledger as a person may audit it: tokens, money, rates and where they came from.
+
+    ``second_estimate_*``: its latest later price (``reprice --apply``), beside the first and in no sum.
+    """
 
     id: str
     at: str | None
@@ -196,6 +207,11 @@ class CallRow:
     cost_caveat: str | None
     rates: dict[str, Any] | None
     book: str | None
+    second_estimate_at: str | None = None
+    second_estimate_usd: float | None = None
+    second_estimate_status: str | None = None
+    second_estimate_caveat: str | None = None
+    second_estimate_rates: dict[str, Any] | None = None
 
 
 @dataclass(frozen=True, slots=True)
@@ -256,6 +272,19 @@ class QuarantineRow:
     reason: str
     at: str | None
     line: str | None = None
+
+
+def second_estimate(row: SessionRow) -> str | None:
+    """What ``reprice --apply`` wrote beside a session's first prices, as a sentence; ``None`` if it wrote nothing."""
+    if not row.second_estimate_calls:
+        return None
+    second, first = (
+        "unknown" if usd is None else f"${usd:.6f}" for usd in (row.second_estimate_usd, row.second_estimate_first_usd)
+    )
+    return (
+        f"Second estimate of {(row.second_estimate_at or '')[:10]}, in no sum: {second} "
+        f"({row.second_estimate_status}) for {row.second_estimate_calls:,} of the calls, priced {first} first."
+    )
 
 
 def as_json(row: Any) -> dict[str, Any]:

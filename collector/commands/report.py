@@ -20,7 +20,7 @@ from collector.export.csv import cell
 from collector.hub.settings import checked_url
 from collector.query import Query
 from collector.remote import RemoteError, RemoteQuery
-from collector.rows import Filter, Page, Sums, as_json
+from collector.rows import Filter, Page, SessionRow, Sums, as_json, second_estimate
 from collector.secret_file import read_secret
 from collector.settings import Settings
 
@@ -119,5 +119,8 @@ def write_table(kind: Kind, rows: Sequence[Any], total: Sums) -> None:
         out.print("No calls there. `usage-collector doctor` says what is missing.")
         return
     print_sums(out, kind.title, [(kind.names(row), row) for row in rows], total)
+    for row in rows:
+        if isinstance(row, SessionRow) and (second := second_estimate(row)):
+            out.print(f"{row.session_id}: {second}", markup=False, soft_wrap=True)
     if left_out := missing(total):
         out.print(left_out)

@@ -16,8 +16,7 @@ from rich.table import Table
 from collector.commands import table
 from collector.commands.chosen import chooses, filter_of
 from collector.commands.opening import open_ledger, open_query
-from collector.ledger import estimates
-from collector.ledger.estimates import Estimate
+from collector.ledger import Estimate, estimates
 from collector.money import show, to_pico
 from collector.pricelists import pricer
 from collector.reprice import Change, changes, differences

@@ -140,6 +140,25 @@ class Contact:
     quarantined: int
 
 
+@dataclass(frozen=True, slots=True)
+class Estimate:
+    """A second price: when it was made (epoch ms), pico-USD, what it is worth, and the rates as JSON."""
+
+    made_ms: int
+    cost_pico: int | None
+    kind: Kind
+    rates: str | None
+
+
+class SecondPrice(NamedTuple):
+    """The latest second price of a record (``Entry.id``) of a session, and what it cost first (pico-USD)."""
+
+    session: int
+    record: str
+    first_pico: int | None
+    estimate: Estimate
+
+
 class LedgerError(Exception):
     """A ledger that cannot be used: of a newer version, damaged, not writable. One sentence with the way back."""
 
@@ -173,6 +192,9 @@ class Ledger(Protocol):
 
     def records(self, session: int, limit: int) -> list[Entry]:
         """The records of one session, oldest first."""
+
+    def second_prices(self, sessions: Sequence[int], where: Filter) -> list[SecondPrice]:
+        """The latest second prices of these sessions' records; they are kept where they were made and not pushed."""
 
     def seen(self, by: str) -> list[Seen]:
         """First, last and number of sessions per ``vm`` or ``runtime``."""

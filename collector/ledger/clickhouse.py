@@ -24,7 +24,7 @@ from collector.hub import fleet
 from collector.hub.batch import Answer
 from collector.hub.fleet import MAX_REFUSED, Delivery, VmState
 from collector.hub.tokens import Token
-from collector.ledger import Contact, Entry, Group, LedgerError, Seen, SessionHead, clickhouse_settle
+from collector.ledger import Contact, Entry, Group, LedgerError, SecondPrice, Seen, SessionHead, clickhouse_settle
 from collector.ledger import clickhouse_days as days
 from collector.ledger import clickhouse_reads as reads
 from collector.ledger.clickhouse_decide import ForeignRecord, Offer, Written, decide, rank, told_apart
@@ -263,6 +263,10 @@ class ClickHouseLedger:
     def records(self, session: int, limit: int) -> list[Entry]:
         """See ``Ledger.records``."""
         return reads.records(self._ask, session, limit, self.folds())
+
+    def second_prices(self, sessions: Sequence[int], where: Filter) -> list[SecondPrice]:
+        """See ``Ledger.second_prices``."""
+        return []
 
     def seen(self, by: str) -> list[Seen]:
         """See ``Ledger.seen``."""

@@ -7,13 +7,16 @@ applying once.
 from __future__ import annotations
 
 import sqlite3
-from collections.abc import Iterable
-from dataclasses import dataclass
+from collections.abc import Iterable, Sequence
 from typing import Final
 
-from collector.ledger import Kind
+import orjson
+
+from collector.ledger import Estimate, Kind, SecondPrice
+from collector.ledger.reads import filtered, where_all
 from collector.ledger.schema import KIND, SEQ_BITS
 from collector.ledger.writer import Transaction
+from collector.rows import Filter
 
 LINE: Final = "SELECT no FROM boot WHERE name = ?"
 STORED: Final = "SELECT id FROM vendor WHERE key = ?"
@@ -24,14 +27,15 @@ READ: Final = f"""SELECT estimate.made_at, estimate.cost, {", ".join(f"kind.{nam
     WHERE estimate.record = ? ORDER BY estimate.made_at"""
 
 
-@dataclass(frozen=True, slots=True)
-class Estimate:
-    """A second price: when it was made (epoch ms), pico-USD, what it is worth, and the rates as JSON."""
-
-    made_ms: int
-    cost_pico: int | None
-    kind: Kind
-    rates: str | None
+OF_SESSIONS: Final = f"""SELECT record.session, iif(boot.no IS NULL, lower(hex(vendor.key)),
+        boot.name || '-' || (record.id & {2**SEQ_BITS - 1})), record.cost, estimate.made_at, estimate.cost,
+        {", ".join(f"kind.{name}" for name in KIND)}, rates.data
+    FROM json_each(?) AS chosen CROSS JOIN record ON record.session = chosen.value
+    CROSS JOIN estimate ON estimate.record = record.id AND estimate.made_at = (
+        SELECT max(made_at) FROM estimate AS other WHERE other.record = record.id)
+    JOIN kind ON kind.no = estimate.kind JOIN shape ON shape.no = record.shape
+    LEFT JOIN rates ON rates.no = estimate.rates
+    LEFT JOIN boot ON boot.no = record.id >> {SEQ_BITS} LEFT JOIN vendor ON vendor.id = record.id"""
 
 
 def add(tx: Transaction, found: Iterable[tuple[str, Estimate]]) -> int:
@@ -54,6 +58,19 @@ def of(db: sqlite3.Connection, record_id: str) -> list[Estimate]:
     for made, cost, *kind, rates in db.execute(READ, (number,)):
         found.append(Estimate(made, cost, Kind._make((*kind[:-1], bool(kind[-1]))), rates))
     return found
+
+
+def of_sessions(db: sqlite3.Connection, sessions: Sequence[int], where: Filter) -> list[SecondPrice]:
+    """See ``Ledger.second_prices``."""
+    if not db.execute("SELECT 1 FROM estimate LIMIT 1").fetchone():
+        return []
+    conditions, values = filtered(where)
+    clauses = ["record.withdrawn = 0", *(condition.replace("used.day", "record.day") for condition in conditions)]
+    rows = db.execute(f"{OF_SESSIONS} {where_all(clauses)}", [orjson.dumps(sessions).decode(), *values])
+    return [
+        SecondPrice(session, record, first, Estimate(made, cost, Kind._make((*kind[:-1], bool(kind[-1]))), rates))
+        for session, record, first, made, cost, *kind, rates in rows
+    ]
 
 
 def _number(db: sqlite3.Connection, record_id: str) -> int | None:

@@ -16,7 +16,18 @@ from pathlib import Path
 from typing import Any, Final
 
 from collector import windows
-from collector.ledger import Contact, Entry, Group, LedgerError, Seen, SessionHead, reads, reads_sessions
+from collector.ledger import (
+    Contact,
+    Entry,
+    Group,
+    LedgerError,
+    SecondPrice,
+    Seen,
+    SessionHead,
+    estimates,
+    reads,
+    reads_sessions,
+)
 from collector.ledger.append import append
 from collector.ledger.interning import Numbers
 from collector.ledger.migrations import migrate, refuse_foreign, refuse_newer
@@ -135,6 +146,10 @@ class SqliteLedger:
     def contacts(self) -> list[Contact]:
         """See ``Ledger.contacts``."""
         return []
+
+    def second_prices(self, sessions: Sequence[int], where: Filter) -> list[SecondPrice]:
+        """See ``Ledger.second_prices``."""
+        return estimates.of_sessions(self._db, sessions, where)
 
     def seen(self, by: str) -> list[Seen]:
         """See ``Ledger.seen``."""

@@ -16,7 +16,15 @@ export function reasons(row) {
   if (row.unknown_calls) said.push(`${plural(row.unknown_calls, "call is", "calls are")} missing from this figure.`);
   if (row.cost_basis && words.bases[row.cost_basis]) said.push(words.bases[row.cost_basis]);
   for (const code of (row.cost_caveat ?? "").split(",").filter(Boolean)) said.push(words.caveats[code] ?? code);
+  if (row.second_estimate_calls) said.push(secondEstimate(row));
   return said;
+}
+
+/** What a later price list made of a session's calls: beside the first price, in no sum. */
+function secondEstimate(row) {
+  const [second, first] = [row.second_estimate_usd, row.second_estimate_first_usd].map((value) => (value === null ? UNKNOWN : usd(value)));
+  const calls = plural(row.second_estimate_calls, "call", "calls");
+  return `Second estimate of ${row.second_estimate_at.slice(0, 10)}, in no sum: ${second} for ${calls}, priced ${first} first.`;
 }
 
 /** An element with the figure and its badge. */

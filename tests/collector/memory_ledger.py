@@ -25,6 +25,9 @@ class MemoryLedger:
             found.setdefault((key, entry.kind), []).append(entry)
         return [_group(key, kind, entries) for (key, kind), entries in found.items()]
 
+    def second_prices(self, sessions, where):
+        return []
+
     def keys(self, by, where):
         return {group.key for group in self.groups(by, where)}
 

@@ -13,7 +13,9 @@ import pytest
 from click.testing import CliRunner
 from pyarrow import parquet
 
-from collector.commands import export, reconcile, reprice
+from collector import agent_tools
+from collector.api.endpoints import ENDPOINTS
+from collector.commands import export, reconcile, report, reprice
 from collector.commands.opening import open_ingest, open_ledger, open_query
 from collector.ledger import estimates
 from collector.money import to_pico
@@ -138,6 +140,32 @@ class TestExport:
         run(export.command, own, *words, status=2)
 
 
+def own_session(settings):
+    """A query layer, and the session of the record that ``with_prices`` prices otherwise."""
+    query = open_query(settings)
+    (row,) = query.ledger.select("SELECT session_id, vm, runtime FROM call WHERE id = 'boot-2'")
+    return query, dict(zip(("session_id", "vm", "runtime"), row, strict=True))
+
+
+def asked(settings):
+    """The session and its record in the API's words, and the session as the list of sessions has it."""
+    query, own = own_session(settings)
+    with closing(query.ledger):
+        (session,) = ENDPOINTS["session"].answer(query, own)["rows"]
+        records = session.pop("records")
+        listed = ENDPOINTS["sessions"].answer(query, {})["rows"]
+    one = [row for row in listed if all(row[name] == value for name, value in own.items())]
+    return {"session": [session], "call": [row for row in records if row["id"] == "boot-2"], "listed": one}
+
+
+def explained(settings):
+    """What an agent is told of that session."""
+    query, own = own_session(settings)
+    with closing(query.ledger):
+        (detail,) = query.session(**own)
+        return agent_tools.explained(detail.session)["explanation"]
+
+
 class TestReprice:
     def test_nothing_changed_nothing_shown(self, own):
         assert "the price that it would have now" in run(reprice.command, own).stdout
@@ -157,6 +185,23 @@ class TestReprice:
             (estimate,) = estimates.of(db, "boot-2")
         assert (estimate.cost_pico, estimate.kind.cost_status) == (3_600_000_000, "estimated")
         assert json.loads(estimate.rates)["book"].startswith("prices.yaml")
+
+    def test_it_is_told_where_a_session_is_explained_and_replaces_nothing(self, own, tmp_path):
+        now = with_prices(own, tmp_path)
+        before = asked(now)
+        run(reprice.command, now, "--apply")
+        after = asked(now)
+        for name in before:
+            (old,), (new,) = before[name], after[name]
+            told = {key: new.pop(key) for key in list(new) if key.startswith("second_estimate")}
+            assert told.items() >= {"second_estimate_usd": 0.0036, "second_estimate_status": "estimated"}.items(), name
+            assert {key: value for key, value in old.items() if not key.startswith("second_estimate")} == new
+        (call,) = after["call"]
+        assert (call["cost_usd"], call["cost_status"]) == (None, "tokens_only")
+        shown = run(report.command, now, "--by", "session").stdout
+        said = "in no sum: $0.003600 (estimated) for 1 of the calls, priced unknown first."
+        assert said in shown
+        assert any(said in sentence for sentence in explained(now))
 
     def test_applied_twice_is_applied_once(self, own, tmp_path):
         now = with_prices(own, tmp_path)

@@ -71,6 +71,16 @@ def test_a_badge_says_why_on_hover(browser: Chrome, lived_in: Collector) -> None
     until(page, lambda: "Nothing is missing" in page.find_element(By.ID, "why").text)
 
 
+def test_a_badge_tells_of_a_second_estimate_beside_the_first(browser: Chrome, lived_in: Collector) -> None:
+    page = opened(browser, lived_in.url)
+    row = "{cost_status: 'exact', second_estimate_calls: 2, second_estimate_at: '2026-12-01T00:00:00.000Z', %s}"
+    ask = "const done = arguments[0]; import('/page/badge.js').then((badge) => done(badge.reasons(%s)))"
+    priced = row % "second_estimate_usd: 1.5, second_estimate_first_usd: null"
+    assert page.execute_async_script(ask % priced)[-1] == (
+        "Second estimate of 2026-12-01, in no sum: $1.50 for 2 calls, priced unknown first."
+    )
+
+
 def test_sessions_come_a_page_at_a_time_with_the_keyboard(browser: Chrome, lived_in: Collector) -> None:
     page = opened(browser, lived_in.url)
     first = names(page, "sessions")
