@@ -21,8 +21,9 @@ from shim.line import ID, MAX_LINE, Tokens, encode
 from tests.collector.worlds import BOOT, PRICED, START, ZONE, Vm, line
 
 
-def usage(number: int, moment: int, size: int, runtime: str = "picoclaw", **more) -> bytes:
-    return encode(replace(line(number, runtime, START + moment, Tokens(size, 0, 0, 0, 1, None), PRICED), **more))
+def usage(number: int, moment: int, size: int, runtime: str = "picoclaw", boot: str = BOOT, **more) -> bytes:
+    made = line(number, runtime, START + moment, Tokens(size, 0, 0, 0, 1, None), PRICED)
+    return encode(replace(made, id=f"{boot}-{number}", **more))
 
 
 @contextmanager
@@ -49,7 +50,16 @@ def refused(vm: Vm) -> dict[str, int]:
 FEW = settings(max_examples=60, deadline=None)
 # Few ids, moments and sizes, so that lines with one id and other content, and the same line again, are common.
 LINES = st.builds(usage, st.integers(1, 3), st.integers(0, 2), st.integers(1, 2))
-LOGS = st.lists(st.lists(LINES, max_size=6).map(b"".join), min_size=1, max_size=4)
+
+
+@st.composite
+def log_files(draw):
+    """Logs, each with a first line of its own: a log is recognised by that and by the last lines that were read."""
+    logs = draw(st.lists(st.lists(LINES, max_size=6), min_size=1, max_size=4))
+    return [usage(1, 0, 1, boot=f"start-{place}") + b"".join(lines) for place, lines in enumerate(logs)]
+
+
+LOGS = log_files()
 
 
 @FEW
