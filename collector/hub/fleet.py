@@ -61,7 +61,10 @@ class FleetLedger(Ledger, Protocol):
         """Let the records of days before ``before`` go while every total stays; how many."""
 
     def settle(self, today: date) -> int:
-        """Sum days that are over, so that sums over all time are quick; how many. No answer changes."""
+        """Sum days that are over, a month at a time, so that sums over all time are quick; how many, 0 when done.
+
+        No answer changes.
+        """
 
     def states(self) -> list[VmState]:
         """What is known of the VMs that push."""

@@ -157,8 +157,9 @@ class Writer:
     def _settle(self, store: FleetLedger) -> None:
         now = self._clock()
         if now >= self._next_settling:
-            self._next_settling = now + SETTLE_SECONDS
-            if count := store.settle(store.calendar.today(now)):
+            count = store.settle(store.calendar.today(now))
+            self._next_settling = now + (IDLE_SECONDS if count else SETTLE_SECONDS)
+            if count:
                 log.info("days_summed", count=count)
 
     def _read(self, waiting: Waiting) -> Delivery | None:

@@ -14,6 +14,7 @@ from __future__ import annotations
 import time
 from collections.abc import Callable, Collection
 from dataclasses import dataclass
+from datetime import date
 from itertools import groupby
 from typing import Any, Final
 
@@ -74,15 +75,23 @@ def settled(ask: Ask) -> Settled:
 
 
 def sum_days(ask: Ask, run: Callable[[str], None], last: int, folds: Folds, now: Settled) -> tuple[int, list[int]]:
-    """Sum the days until ``last`` that are not settled: the number of the fold and its days, to be written."""
+    """Sum the days until ``last`` that are not settled, of the latest month that has some.
+
+    Gives the number of the fold and its days, to be written. A month at a time, as the writer does nothing else.
+    """
     number = time.time_ns() // 1000
     until = [f"day > {UNDATED}", f"day <= {last}", *now.live]
     found = [row[0] for row in ask(f"SELECT DISTINCT day FROM record WHERE {' AND '.join(until)} ORDER BY day", {})]
-    for _, month in groupby(found, key=lambda day: windows.day(max(day, 0)).replace(day=1)):
-        days = list(month)
+    days = [day for day in found if _month(day) == _month(found[-1])]
+    if days:
         among = f"day >= {days[0]} AND day <= {days[-1]} AND day IN ({', '.join(map(str, days))})"
         run(f"INSERT INTO usage_day {sums_of(number, f'{folds.counts} AND {among}')} SETTINGS {GROUPING}")
-    return number, found
+    return number, days
+
+
+def _month(day: int) -> date:
+    """The first day of a day's month, as the table is parted."""
+    return windows.day(max(day, 0)).replace(day=1)
 
 
 def clean(ask: Ask, run: Callable[[str], None], folds: Folds, now: Settled) -> None:
