@@ -25,7 +25,7 @@ def main() -> int:
     options = arguments()
     with tempfile.TemporaryDirectory(dir=options.folder, prefix="fleet-") as name:
         if options.queries:
-            print(json.dumps(time_queries(Path(name), options.queries, options.vms), indent=2))
+            print(json.dumps(time_queries(options.store or Path(name), options.queries, options.vms), indent=2))
             return 0
         found = simulate(Path(name), options)
     print(json.dumps(found, indent=2))
@@ -42,6 +42,7 @@ def arguments() -> argparse.Namespace:
     parser.add_argument("--seed", type=int, default=1)
     parser.add_argument("--folder", type=Path, help="where to work; the system's temporary folder unless given")
     parser.add_argument("--queries", type=int, help="time queries over so many records made in the engine")
+    parser.add_argument("--store", type=Path, help="keep those records there; where they are, they are asked again")
     return parser.parse_args()
 
 

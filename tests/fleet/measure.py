@@ -12,6 +12,11 @@ def cpu_seconds(pid: int) -> float:
     return (int(fields[11]) + int(fields[12])) / os.sysconf("SC_CLK_TCK")
 
 
+def forget_peak() -> None:
+    """Begin anew with this process's highest resident memory."""
+    Path("/proc/self/clear_refs").write_text("5")
+
+
 def peak_mib(pid: int) -> float:
     """The most memory (MiB) that a process had resident."""
     for line in Path(f"/proc/{pid}/status").read_text().splitlines():

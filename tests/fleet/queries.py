@@ -12,9 +12,9 @@ from typing import Any
 from collector import windows
 from collector.entries import NAMES, flat
 from collector.ledger.clickhouse import ClickHouseLedger
-from collector.query import Query
+from collector.query import ALL_RECORDS, Query
 from collector.rows import Filter, Page
-from tests.fleet.measure import cpu_seconds, peak_mib
+from tests.fleet.measure import cpu_seconds, forget_peak, peak_mib
 from tests.fleet.vm import Vm
 
 CHUNK = 5_000_000
@@ -36,21 +36,25 @@ BY_NUMBER = {
 
 
 def time_queries(folder: Path, count: int, vms: int) -> dict[str, Any]:
-    """Make ``count`` records of ``vms`` VMs over 90 days, one in fifty twice, and ask.
+    """Make ``count`` records of ``vms`` VMs over 90 days, one in fifty twice, and ask before and after days are summed.
 
-    Times are seconds and CPU seconds: the second does not depend on what else the machine does. Parts are printed on
+    Times are seconds and CPU seconds: the second hardly depends on what else the machine does. Parts are printed on
     standard error as they come. Merging, and sums without FINAL, are tried up to ``TRY_MERGED`` records only.
     """
     ledger = ClickHouseLedger(f"chdb://{folder / 'chdb'}", "UTC")
-    found: dict[str, Any] = {"records": count, "made": make(ledger, count, vms)}
+    found: dict[str, Any] = {"records": count}
+    if not ledger.ask("SELECT 1 FROM record LIMIT 1"):
+        found["made"] = make(ledger, count, vms)
     found["append_10000"] = append_speed(ledger)
     found["bytes_per_record"] = round(size(ledger) / count, 1)
+    found["totals_of_records"] = ask_all(ledger, "total")
+    found["summing"] = _timed(lambda: sum_days(ledger))
+    found["bytes_of_sums_per_record"] = round(size(ledger, "usage_day") / count, 1)
     found["questions"] = ask_all(ledger)
     if count <= TRY_MERGED:
         found["by model without FINAL, argMax"] = by_argmax(ledger)
         found["merge"] = _timed(lambda: ledger.command("OPTIMIZE TABLE record FINAL"))
         found["questions_merged"] = ask_all(ledger)
-    found["peak_mib"] = round(peak_mib(os.getpid()))
     ledger.close()
     return found
 
@@ -93,24 +97,33 @@ def _sql(value: Any) -> str:
     return str(value) if isinstance(value, int) else "'" + str(value).replace("'", "\\'") + "'"
 
 
-def ask_all(ledger: ClickHouseLedger) -> dict[str, Any]:
-    """What each question takes."""
+def ask_all(ledger: ClickHouseLedger, beginning: str = "") -> dict[str, Any]:
+    """What each question takes whose name begins so."""
     query = Query(ledger, windows.Calendar(windows.UTC))
-    today = query.window("today")
+    today, week, month = (Filter(query.window(name)) for name in ("today", "7d", "30d"))
     questions: dict[str, Callable[[], Any]] = {
-        "total, today": lambda: query.total(Filter(today)),
-        "total, 7d": lambda: query.total(Filter(query.window("7d"))),
+        "total, today": lambda: query.total(today),
+        "total, 7d": lambda: query.total(week),
+        "total, 30d": lambda: query.total(month),
         "total, all": query.total,
+        "summary": query.summary,
+        "by day, 30d": lambda: query.aggregates(month),
         "by day, all": query.aggregates,
+        "by model, 7d": lambda: query.models(week),
         "by model, all": query.models,
-        "by vm, all": lambda: ledger.groups(("vm", "runtime"), Filter()),
+        "runtimes, 7d": lambda: query.runtimes(week),
+        "runtimes, all": query.runtimes,
+        "vms, 7d": lambda: query.vms(week),
+        "vms, all": query.vms,
         "one vm by day": lambda: query.aggregates(Filter(vm="vm-7")),
+        "50 sessions": lambda: query.sessions(ALL_RECORDS, Page()),
+        "50 sessions, 7d": lambda: query.sessions(week, Page()),
         "50 sessions of one vm": lambda: query.sessions(Filter(vm="vm-7"), Page()),
-        "one session": lambda: query.session("ref-1", vm="vm-7"),
+        "one session": lambda: query.session("ref-1", "vm-7", "picoclaw"),
     }
     found = {}
-    for name, question in questions.items():
-        found[name] = _timed(question)
+    for name in (name for name in questions if name.startswith(beginning)):
+        found[name] = _timed(questions[name])
         print(name, found[name], file=sys.stderr, flush=True)
     return found
 
@@ -127,20 +140,28 @@ def by_argmax(ledger: ClickHouseLedger) -> dict[str, float]:
 
 def append_speed(ledger: ClickHouseLedger) -> dict[str, float]:
     """What 10,000 new records take beside what is there, in one insert: many VMs pushing at once."""
-    vm = Vm("late", 2, "")
+    vm = Vm(f"late-{time.time_ns()}", 2, "")
     vm.record(10_000)
     return _timed(lambda: ledger.append(vm.truth.values()))
 
 
-def size(ledger: ClickHouseLedger) -> int:
-    query = "SELECT sum(bytes_on_disk) FROM system.parts WHERE active AND table = 'record'"
+def sum_days(ledger: ClickHouseLedger) -> None:
+    """Sum all days that are over, as the hub does while it has nothing else to do."""
+    while ledger.settle(ledger.calendar.today(time.time())):
+        pass
+
+
+def size(ledger: ClickHouseLedger, table: str = "record") -> int:
+    query = f"SELECT sum(bytes_on_disk) FROM system.parts WHERE active AND table = '{table}'"
     return int(ledger.ask(query)[0][0])
 
 
 def _timed(question: Callable[[], Any]) -> dict[str, float]:
+    forget_peak()
     began, used = time.monotonic(), cpu_seconds(os.getpid())
     question()
     return {
-        "seconds": round(time.monotonic() - began, 2),
         "cpu_seconds": round(cpu_seconds(os.getpid()) - used, 2),
+        "seconds": round(time.monotonic() - began, 2),
+        "peak_mib": round(peak_mib(os.getpid())),
     }
