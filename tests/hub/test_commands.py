@@ -203,7 +203,7 @@ def test_a_running_collector_pushes_and_catches_up_when_its_hub_comes_back(tmp_p
 
 
 def wait_for_calls(hub, count):
-    for _ in range(400):
+    for _ in range(1200):
         if sum(row["calls"] for row in hub.ask("vms")) == count:
             return
         time.sleep(0.05)
