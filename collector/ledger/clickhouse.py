@@ -27,7 +27,7 @@ from collector.hub.tokens import Token
 from collector.ledger import Contact, Entry, Group, LedgerError, SecondPrice, Seen, SessionHead, clickhouse_settle
 from collector.ledger import clickhouse_days as days
 from collector.ledger import clickhouse_reads as reads
-from collector.ledger.clickhouse_decide import ForeignRecord, Offer, Written, decide, rank, told_apart
+from collector.ledger.clickhouse_decide import Offer, Written, choose, rank, told_apart
 from collector.ledger.clickhouse_fold import clean, fold
 from collector.ledger.clickhouse_reads import Folds
 from collector.ledger.clickhouse_schema import FOLD, GONE, RECORD, SETTING, SETTLED, all_replicas, local, statements
@@ -110,19 +110,8 @@ class ClickHouseLedger:
         told = told_apart(offers, {name: one.entry for name, one in known.items()})
         if told is not None:
             return self._offer(told)
-        written: dict[str, Written] = {}
-        foreign: set[str] = set()
-        for offer in offers:
-            name = offer.entry.id
-            if name in gone:
-                continue
-            try:
-                found = decide(offer, written.get(name) or _written(known.get(name)))
-            except ForeignRecord:
-                foreign.add(name)
-                continue
-            if found is not None:
-                written[name] = days.above(found, held.get(name, ()))
+        rows = {name: Written(row.entry, row.version) for name, row in known.items()}
+        written, foreign = choose(offers, rows, gone, lambda one: days.above(one, held.get(one.entry.id, ())))
         self._write_records(written.values(), held)
         changed = sum(name not in known or known[name].entry != one.entry for name, one in written.items())
         return changed, foreign
@@ -371,10 +360,6 @@ def session_number(vm: str, runtime: str, session_id: str) -> int:
     """The number of a session: the same in every hub without asking anyone."""
     name = "\0".join((vm, runtime, session_id)).encode("utf-8", "surrogatepass")
     return int.from_bytes(hashlib.blake2b(name, digest_size=8).digest(), "big")
-
-
-def _written(row: days.Row | None) -> Written | None:
-    return None if row is None else Written(row.entry, row.version)
 
 
 def _cells(row: days.Row) -> dict[str, Any]:

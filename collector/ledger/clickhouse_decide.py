@@ -6,7 +6,7 @@ a version is what orders two writers that do not see each other: for a usage lin
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Container, Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from typing import Final
 
@@ -56,6 +56,27 @@ def told_apart(offers: Sequence[Offer], known: Mapping[str, Entry]) -> list[Offe
             offer, apart = replace(offer, entry=renamed(entry)), True
         told.append(offer)
     return told if apart else None
+
+
+def choose(
+    offers: Iterable[Offer], known: Mapping[str, Written], gone: Container[str], raised: Callable[[Written], Written]
+) -> tuple[dict[str, Written], set[str]]:
+    """The rows to write by id, and the ids that belong to another VM. ``known``: what is held, ``gone``: what expired;
+    ``raised`` gives a row a version above all that ever stood under its id."""
+    written: dict[str, Written] = {}
+    foreign: set[str] = set()
+    for offer in offers:
+        name = offer.entry.id
+        if name in gone:
+            continue
+        try:
+            found = decide(offer, written.get(name) or known.get(name))
+        except ForeignRecord:
+            foreign.add(name)
+            continue
+        if found is not None:
+            written[name] = raised(found)
+    return written, foreign
 
 
 def decide(offer: Offer, known: Written | None) -> Written | None:
