@@ -37,7 +37,9 @@ from collector.ledger.writer import SeenLines, Transaction
 from collector.rows import Filter, GapRow, Page, QuarantineRow, RefusedRow, SourceRow
 
 BUSY_MS: Final = 30_000
+# A reader's questions touch few pages, and the system keeps the file's; a writer's indexes are worth more.
 CACHE_KIB: Final = 12 * 1024
+READER_CACHE_KIB: Final = 2 * 1024
 REMEDY: Final = (
     "move the file away and run `usage-collector ingest`: logs and stores are read again to the same ledger."
 )
@@ -252,7 +254,7 @@ def _open(path: Path, *, read_only: bool) -> sqlite3.Connection:
         for pragma in (
             "journal_mode = WAL",
             "synchronous = NORMAL",
-            f"cache_size = -{CACHE_KIB}",
+            f"cache_size = -{READER_CACHE_KIB if read_only else CACHE_KIB}",
             "temp_store = MEMORY",
         ):
             if not (read_only and pragma.startswith("journal")):
