@@ -78,7 +78,7 @@ def test_they_pass_the_tests_of_the_shim(checkout: Path, wheel: zipfile.ZipFile)
     )
     assert found.stdout.strip().endswith(".so")
     tests = ["tests/shim", "tests/faults/test_hang_ups.py", "tests/faults/test_signals.py", "tests/wires/test_whole.py"]
-    command = [python, "-m", "pytest", "-q", "-n", "2", "-m", "not interpreted", "-p", "no:cacheprovider", *tests]
+    command = [python, "-m", "pytest", "-n", "2", "-m", "not interpreted", "-p", "no:cacheprovider", *tests]
     done = subprocess.run(command, cwd=checkout, capture_output=True, text=True)
     assert done.returncode == 0, done.stdout[-8000:]
     assert int(done.stdout.rpartition(" passed")[0].split()[-1]) > 500
