@@ -93,6 +93,26 @@ def running_shim(
         process.wait(10)
 
 
+@contextmanager
+def running_collector(environ: Mapping[str, str], folder: Path) -> Iterator[str]:
+    """``usage-collector run``, at the base URL that is given; stopped when the block ends."""
+    port = free_port()
+    output = folder / "collector.err"
+    with output.open("wb") as stderr:
+        process = subprocess.Popen(
+            [BIN / "usage-collector", "run"],
+            env={**environ, "VM_USAGE_API_PORT": str(port)},
+            stdout=stderr,
+            stderr=stderr,
+        )
+    try:
+        wait_until_healthy(process, f"http://127.0.0.1:{port}/healthz", output)
+        yield f"http://127.0.0.1:{port}"
+    finally:
+        process.terminate()
+        process.wait(30)
+
+
 def collector(environ: Mapping[str, str], *arguments: str, status: int = 0) -> str:
     """Run ``usage-collector`` to its end and give its standard output."""
     done = subprocess.run(

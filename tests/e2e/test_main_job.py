@@ -9,7 +9,7 @@ from typing import Any
 import httpx
 import pytest
 
-from tests.e2e.programs import BIN, clean_environment, collector, free_port, report, running_shim, wait_until_healthy
+from tests.e2e.programs import BIN, clean_environment, collector, free_port, report, running_collector, running_shim
 from tests.e2e.provider import provider
 
 
@@ -54,21 +54,11 @@ def test_ingesting_twice_is_ingesting_once(environ: dict[str, str]) -> None:
 
 
 def test_the_endpoints_answer_with_the_rows_of_the_report(environ: dict[str, str], tmp_path: Path) -> None:
-    port = free_port()
-    environ = environ | {"VM_USAGE_API_PORT": str(port)}
-    output = tmp_path / "collector.err"
-    with output.open("wb") as stderr:
-        process = subprocess.Popen([BIN / "usage-collector", "run"], env=environ, stdout=stderr, stderr=stderr)
-    try:
-        base = f"http://127.0.0.1:{port}"
-        wait_until_healthy(process, f"{base}/healthz", output)
+    with running_collector(environ, tmp_path) as base:
         rows = {
             name: httpx.get(f"{base}/api/local/{name}").json()["rows"]
             for name in ("aggregates", "models?since=2026-08-01", "runtimes", "sessions?limit=50")
         }
-    finally:
-        process.terminate()
-        process.wait(30)
     assert by_model(rows["models?since=2026-08-01"])["gpt-5-mini"] == by_model(report(environ, "model"))["gpt-5-mini"]
     assert [row["runtime"] for row in rows["runtimes"]] == ["picoclaw"]
     assert sum(row["output_tokens"] for row in rows["aggregates"]) == 300
