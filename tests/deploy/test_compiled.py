@@ -19,6 +19,15 @@ from tests.deploy.tools import ROOT
 
 COMPILER = (sysconfig.get_config_var("CC") or "cc").split()[0]
 LEFT_OUT = shutil.ignore_patterns(".*", "__pycache__", "*.so", "dist")
+# Those that pass through compiled modules: calls from end to end, and what such modules do by themselves.
+TESTS = (
+    *(f"tests/shim/test_{name}.py" for name in ("guard", "identity", "ids", "inflight", "inject", "line")),
+    *(f"tests/shim/test_{name}.py" for name in ("metered_calls", "no_content", "nobody_let_in", "response", "routes")),
+    *(f"tests/shim/test_{name}.py" for name in ("session", "shim_errors", "sink", "sink_properties", "transparency")),
+    "tests/faults/test_hang_ups.py",
+    "tests/faults/test_signals.py",
+    "tests/wires/test_whole.py",
+)
 SCRIPT = "#!{python}\nfrom {package}.__main__ import main\n\nmain()\n"
 
 pytestmark = [
@@ -77,8 +86,7 @@ def test_they_pass_the_tests_of_the_shim(checkout: Path, wheel: zipfile.ZipFile)
         [python, "-c", "import shim.relay; print(shim.relay.__file__)"], cwd="/", capture_output=True, text=True
     )
     assert found.stdout.strip().endswith(".so")
-    tests = ["tests/shim", "tests/faults/test_hang_ups.py", "tests/faults/test_signals.py", "tests/wires/test_whole.py"]
-    command = [python, "-m", "pytest", "-n", "2", "-m", "not interpreted", "-p", "no:cacheprovider", *tests]
+    command = [python, "-m", "pytest", "-n", "2", "-m", "not interpreted", "-p", "no:cacheprovider", *TESTS]
     done = subprocess.run(command, cwd=checkout, capture_output=True, text=True)
     assert done.returncode == 0, done.stdout[-8000:]
-    assert int(done.stdout.rpartition(" passed")[0].split()[-1]) > 500
+    assert int(done.stdout.rpartition(" passed")[0].split()[-1]) > 300
