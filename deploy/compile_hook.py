@@ -1,7 +1,7 @@
 """Build hook: the shim's hot modules as C extensions by mypyc, from the same sources, where that can be done.
 
 A wheel gets them if this Python can build extensions (a C compiler and ``Python.h``); else it is a pure one, which does
-the same and takes about half as much processor time again for a call. ``VM_USAGE_PURE=1`` asks for a pure one. Editable
+the same and takes a quarter more processor time for a plain call. ``VM_USAGE_PURE=1`` asks for a pure one. Editable
 installations stay pure. The compiled modules lie beside their sources, which tracebacks show.
 """
 
