@@ -19,7 +19,8 @@ from typing import Any
 
 from hatchling.builders.hooks.plugin.interface import BuildHookInterface
 
-COMPILER = ["mypy>=1.13", "setuptools>=68"]
+# Beside the compiler, the libraries whose types the modules use: they are compiled alike wherever a wheel is built.
+COMPILER = ["mypy>=1.13", "setuptools>=68", "aiohttp>=3.14,<4", "msgspec>=0.18", "orjson>=3.10"]
 # The group's name, which mypyc would else make from the paths; debug level 0: no path of the build in the result.
 SETUP = """
 from setuptools import setup
