@@ -145,6 +145,8 @@ class Answer:
         try:
             if self._rewriter is None:
                 used = body.walk(data, self._pieces)
+                if self._tap is not None and self._tap.ahead:
+                    self._tap.look_ahead()
                 transport = self._client.transport
                 if transport is not None and not transport.is_closing():
                     transport.write(before + (data if used == len(data) else data[:used]))
@@ -167,6 +169,8 @@ class Answer:
         pieces: list[bytes] = []
         used = body.walk(data, pieces)
         self._pieces += pieces
+        if self._tap is not None and self._tap.ahead:
+            self._tap.look_ahead()
         out = before + rewriter.feed(b"".join(pieces))
         if out:
             self._client.write(out)

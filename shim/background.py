@@ -45,8 +45,9 @@ class Background:
         """Whether what is kept outlives the process."""
         return self._inflight.durable
 
-    def note(self, record: Record, slot: int) -> None:
+    def note(self, response: str, record: Record, slot: int) -> None:
         """A call in flight told its response's reference: killed from here on, a later read completes it."""
+        self._sessions.wait(response)
         if slot >= 0:
             self._inflight.pend(slot, orjson.dumps(record))
 
@@ -55,13 +56,14 @@ class Background:
         earlier = self._kept.pop(response, None)
         if earlier is not None:
             self._write(*earlier)  # a provider that gives two responses one id
+        self._sessions.wait(response)
         self._kept[response] = record, self._inflight.pend(slot, orjson.dumps(record))
         if len(self._kept) > BACKGROUND_KEPT:
             self._give_up(next(iter(self._kept)))
 
     def ended(self, response: str, record: Record, slot: int) -> None:
         """The call itself saw the end of its response."""
-        if self._sessions.claim(response):
+        if self._sessions.claim(response, mine=True):
             self._settle(response, record, slot)
         else:
             self._inflight.end(slot)  # a read saw it before
@@ -71,7 +73,7 @@ class Background:
         first, slot = self._kept.get(response, (None, NO_SLOT))
         if first is None and record["usage"] != "reported":
             return  # nothing to add to a line that is written already
-        if self._sessions.claim(response):
+        if self._sessions.claim(response, mine=first is not None):
             self._kept.pop(response, None)
             if first is not None:
                 record |= {name: first[name] for name in BEGUN}

@@ -34,6 +34,7 @@ from shim.session_store import SessionStore
 
 GAP_SECONDS: Final = 30 * 60
 # What became of a background response's line, as the workers tell each other.
+PENDING: Final = "pending"
 CLAIMED: Final = "claimed"
 WRITTEN: Final = "written"
 
@@ -57,7 +58,7 @@ class Sessions:
         # Hash of a plain head as it came -> the hashes that reading it gave: of system text, first message and head.
         self._plain: Recent[tuple[bytes, bytes, bytes]] = Recent(1024)
         self._answers = Shared(size, store, b"a")  # response reference -> session
-        self._fates = Shared(size, store, b"w")  # response reference -> CLAIMED, WRITTEN
+        self._fates = Shared(size, store, b"w")  # response reference -> PENDING, CLAIMED, WRITTEN
         self._heads = Shared(size, store, b"h")  # hash of a head -> session
         self._messages = Shared(4 * size, store, b"m")  # hash of a message -> session, "" where two sessions had it
         self._spoke: Recent[tuple[str, float]] = Recent(size)  # hash of a system text -> last session, when
@@ -94,10 +95,16 @@ class Sessions:
         """The session in which a response was given, ``None`` where that is not known."""
         return self._answers.get(_short(response))
 
-    def claim(self, response: str) -> bool:
-        """Whether a background response's line is the caller's to write: no worker claimed it, since before the last
-        start."""
-        if self._fates.newest(_short(response)):
+    def wait(self, response: str) -> None:
+        """A background response's line waits for the read that brings its end."""
+        if not self._fates.newest(_short(response)):
+            self._fates.put(_short(response), PENDING)
+
+    def claim(self, response: str, *, mine: bool = False) -> bool:
+        """Whether the line of a response that was read is the caller's to write: no worker claimed it since before the
+        last start, and it is no answer whose call was written as it ended. ``mine``: the caller waits for it."""
+        fate = self._fates.newest(_short(response))
+        if fate in (CLAIMED, WRITTEN) or (fate is None and not mine and self.session_of(response) is not None):
             return False
         self._fates.put(_short(response), CLAIMED)
         return True
@@ -112,8 +119,7 @@ class Sessions:
 
     def disclaim(self, response: str) -> None:
         """Whoever claimed the line of a response is dead and wrote none."""
-        if self._fates.newest(_short(response)):
-            self._fates.put(_short(response), "")
+        self._fates.put(_short(response), PENDING)
 
     def _in_body(self, runtime: str, body: Mapping[str, Any]) -> str | None:
         if NAMING.isdisjoint(body):

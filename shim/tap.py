@@ -15,12 +15,14 @@ from typing import TYPE_CHECKING, Any, Final
 
 from shim.background import Record
 from shim.declared import CHAINED
+from shim.framing.json_members import MemberScanner
 from shim.identity import reference
 from shim.inflight import NO_SLOT
 from shim.line import VERSION, model_or_none, tier_or_none
 from shim.meter import Meter
 from shim.routes import Place
 from shim.wires import Exchange, Reader, Reading
+from shim.wires.counts import text
 from shim.wires.document_reader import DocumentReader
 from shim.wires.table import open_reader, outcome_of
 from shim.wires.whole import read_whole
@@ -35,17 +37,23 @@ COMPRESSED: Final = (b"\x1f\x8b", b"\x28\xb5\x2f\xfd")
 NOTHING: Final = Reading()
 # Wires whose calls stream unless told not to: https://github.com/ollama/ollama/blob/main/docs/api.md
 STREAM_BY_DEFAULT: Final = frozenset({"ollama"})
+# The wire whose responses can be asked for by their ids.
+STORED: Final = "openai-responses"
+ID: Final = frozenset({("id",)})
 STREAM_PATHS: Final = (":streamGenerateContent", ":streamRawPredict", "-stream", "converse-stream")
 
 
 class Tap:
-    """One metered call. ``poll``: it asks for a response made earlier, which is the same call."""
+    """One metered call. ``poll``: it asks for a response made earlier, which is the same call.
+
+    ``ahead``: the answer may name a response that can be asked for later, and is to be read before it is passed on.
+    """
 
     _asked = False
     _model: str | None = None
     _stream: bool | None = None
     _background = False
-    _noted = False
+    _response_id: str | None = None
     _session = ""
     _source = "gap"
     _slot = NO_SLOT
@@ -55,8 +63,10 @@ class Tap:
     def __init__(self, meter: Meter, runtime: str, place: Place, *, poll: bool = False) -> None:
         self._reader: Reader | None = None
         self._decoder: ContentDecoder | None = None
+        self._scanner: MemberScanner | None = None
         self.runtime = runtime
         self.poll = poll
+        self.ahead = not poll and place.wire == STORED
         self.pieces: list[bytes] = []
         self._meter = meter
         self._place = place
@@ -96,15 +106,27 @@ class Tap:
     def first_byte(self) -> None:
         """The first byte of the response's body came."""
         self._ttft = int((time.monotonic() - self._began) * 1000)
-        if self._background and self._stream:
-            self.read()
 
     def read(self) -> None:
         """Give the reader what has been collected in ``pieces``."""
         if self.pieces:
             self._feed(self._take())
-        if self._background:
-            self._note()
+
+    def look_ahead(self) -> None:
+        """Read what has come before it is passed on: whoever knows the response's id may ask for it, and is to find it
+        noted, though we be killed in between."""
+        try:
+            if self.pieces:
+                self._feed(self._take())
+            if self._head is None:
+                self.ahead = False
+            elif response_id := self._named():
+                self.ahead = False
+                self._scanner = None
+                self._note(reference(self._meter.key, "response", response_id), self._head.status)
+        except Exception as error:
+            self.ahead = False
+            self._meter.fault("note", error)
 
     def _take(self) -> bytes:
         """What has been collected in ``pieces``, which are empty then."""
@@ -118,11 +140,10 @@ class Tap:
             return
         try:
             reader = self._reader or self._open(self._head, data)
-            if self._decoder is None:
-                reader.feed(data)
-            else:
-                for piece in self._decoder.feed(data):
-                    reader.feed(piece)
+            for piece in (data,) if self._decoder is None else self._decoder.feed(data):
+                reader.feed(piece)
+                if self.ahead:
+                    self._scan(piece)
         except Exception as error:
             self._head = self._reader = None
             self._meter.fault("read", error)
@@ -163,7 +184,8 @@ class Tap:
             elif self._place.wire in CHAINED:
                 self._meter.sessions.answered(self._session, response)
         record = self._record(reading, _settled(outcome, status, reading), status, response)
-        if self.poll or self._background:
+        unread = self._stream is None  # a request too large to be read may have asked for the background
+        if self.poll or self._background or (unread and reading.pending):
             self._end_part(reading, record, response)
             return
         self._meter.write(record, self._slot)
@@ -204,19 +226,30 @@ class Tap:
         else:
             background.ended(response, record, self._slot)
 
-    def _note(self) -> None:
-        """Tell which background response this stream is of, once that was read: its reads may outlive the shim."""
-        reader, head = self._reader, self._head
-        if self._noted or head is None or not isinstance(reader, DocumentReader):
-            return
-        if reader.pending and reader.response_id:
-            self._noted = True
-            try:
-                response = reference(self._meter.key, "response", reader.response_id)
-                record = self._record(Reading(model=reader.model), "interrupted", head.status, response)
-                self._meter.background.note(record, self._slot)
-            except Exception as error:
-                self._meter.fault("note", error)
+    def _scan(self, piece: bytes) -> None:
+        """Look for the id in a JSON body, which its reader reads when it is whole."""
+        if self._scanner is None:
+            self._scanner = MemberScanner(ID)
+        for document in self._scanner.feed(piece):
+            self._response_id = self._response_id or text(document.get("id"))
+
+    def _named(self) -> str | None:
+        """The response's id, as soon as it has come."""
+        reader, scanner = self._reader, self._scanner
+        found = reader.response_id if isinstance(reader, DocumentReader) else None
+        found = found or self._response_id
+        return found or (text(scanner.unfinished().get("id")) if scanner is not None else None)
+
+    def _note(self, response: str, status: int) -> None:
+        """Before anyone else knows the response: in the background, its line waits for a read from here on; else it is
+        this call's, and a read of it adds nothing."""
+        if self._background:
+            reader = self._reader
+            model = reader.model if isinstance(reader, DocumentReader) else None
+            record = self._record(Reading(model=model), "interrupted", status, response)
+            self._meter.background.note(response, record, self._slot)
+        else:
+            self._meter.sessions.answered(self._session, response)
 
     def _record(self, reading: Reading, outcome: str, status: int | None, response: str | None) -> Record:
         place, tokens = self._place, reading.tokens

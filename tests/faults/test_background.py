@@ -156,6 +156,51 @@ def test_a_stream_of_a_background_response_that_was_killed_is_completed_by_a_rea
         assert tokens_of(eventually(shim.lines)) == done("m-1")
 
 
+def test_an_answer_that_was_passed_on_in_part_is_known_after_a_kill(start: Start):
+    """The id goes to the client before the answer is whole."""
+    with start() as shim:
+        url = f"{shim.url}/picoclaw/openai/short/{PATH}"
+        with httpx.stream("POST", url, json={"model": "m-1", "input": "hello", "background": True}) as answer:
+            assert '"id"' in next(answer.iter_text())
+            shim.stop(signal.SIGKILL)
+    with start() as shim:
+        assert shim.lines() == []
+        read(shim, "m-1")
+        assert tokens_of(eventually(shim.lines)) == done("m-1")
+
+
+@pytest.mark.parametrize("workers", ["1", "2"])
+def test_a_response_that_was_written_as_it_ended_may_be_read_again(start: Start, workers: str):
+    """A provider keeps what it made, unless it was told not to."""
+    body = {"model": "m-1", "input": "hello"}
+    with start(VM_USAGE_WORKERS=workers) as shim:
+        assert httpx.post(f"{shim.url}/picoclaw/openai/plain/{PATH}", json=body, timeout=20).status_code == 200
+        lines = eventually(shim.lines)
+        for _ in range(8):
+            read(shim, "m-1")
+        assert shim.stop() == lines
+    with start() as shim:
+        read(shim, "m-1")
+        assert shim.stop() == lines
+    assert tokens_of(lines) == done("m-1")
+    without_findings(shim)
+
+
+def test_a_stream_that_was_killed_is_one_line_though_its_response_is_read_later(start: Start):
+    with start() as shim:
+        body = {"model": "m-1", "input": "hello", "stream": True}
+        with httpx.stream("POST", f"{shim.url}/picoclaw/openai/drip/{PATH}", json=body, timeout=20) as stream:
+            texts = stream.iter_text()
+            while "response.created" not in next(texts):
+                pass
+            shim.stop(signal.SIGKILL)
+    with start() as shim:
+        lines = eventually(shim.lines)
+        read(shim, "m-1")
+        assert shim.stop() == lines
+    assert tokens_of(lines) == {"m-1": ("missing", "interrupted", None, None)}
+
+
 def test_a_kill_while_responses_are_taken_over_keeps_each_once(start: Start):
     with start() as shim:
         for n in range(1, 6):

@@ -1,9 +1,9 @@
 """A provider that does what the first segment of the path says, and remembers every call it got.
 
 ``/plain/v1/chat/completions`` answers whole; ``stream`` streams; ``drip`` streams until ``release``; ``hang`` never
-answers; ``pending`` says that a background response is still to be made; ``cut`` closes in the middle of a stream and
-``refuse`` before any byte; ``error`` is a 500; ``big-<bytes>`` sends that many bytes. The rest of the path says the
-wire (``tests.faults.shapes``).
+answers; ``pending`` says that a background response is still to be made and ``short`` the same without its last byte;
+``cut`` closes in the middle of a stream and ``refuse`` before any byte; ``error`` is a 500; ``big-<bytes>`` sends that
+many bytes. The rest of the path says the wire (``tests.faults.shapes``).
 """
 
 from __future__ import annotations
@@ -97,6 +97,10 @@ class Upstream:
             writer.write(_whole(200, shape.whole(marker)))
         elif what == "pending":
             writer.write(_whole(200, shape.whole(marker) | {"status": "queued", "usage": None}))
+        elif what == "short":
+            writer.write(_whole(200, shape.whole(marker) | {"status": "queued", "usage": None})[:-1])
+            await reader.read(1)
+            return False
         elif what == "error":
             writer.write(_whole(500, {"error": {"message": "on purpose", "type": "server_error"}}))
         elif what.startswith("big"):
