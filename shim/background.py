@@ -68,11 +68,14 @@ class Background:
         else:
             self._inflight.end(slot)  # a read saw it before
 
-    def polled(self, response: str, record: Record) -> None:
-        """A read saw the end of a response. ``record``: what it would say as a call of its own."""
+    def polled(self, response: str, record: Record) -> bool:
+        """A read saw the end of a response. ``record``: what it would say as a call of its own.
+
+        ``False`` where no call of ours made the response, or none that is remembered: a read of it is no call.
+        """
         first, slot = self._kept.get(response, (None, NO_SLOT))
         if first is None and record["usage"] != "reported":
-            return  # nothing to add to a line that is written already
+            return True  # nothing to add to a line that is written already
         if self._sessions.claim(response, mine=first is not None):
             self._kept.pop(response, None)
             if first is not None:
@@ -81,6 +84,7 @@ class Background:
         elif self._sessions.was_written(response):
             self._kept.pop(response, None)
             self._inflight.end(slot)
+        return self._sessions.is_known(response)
 
     def expire(self, now: float) -> None:
         """Write the lines that waited too long. ``now``: epoch seconds."""

@@ -14,7 +14,7 @@ from dataclasses import dataclass
 from typing import Any, Final
 
 PLAIN: Final = frozenset({"role", "content"})
-SYSTEM_ROLES: Final = frozenset({"system", "developer", "SYSTEM"})
+SYSTEM_ROLES: Final = ("system", "developer", "SYSTEM")
 MAX_NODES: Final = 256
 QUOTED_HEAD: Final = 65536
 SYSTEM_HEAD: Final = 2048

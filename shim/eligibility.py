@@ -16,6 +16,8 @@ METERING_OFF: Final = "metering_off"
 COUNTING_ENDPOINT: Final = "counting_endpoint"
 UNKNOWN_WIRE: Final = "unknown_wire"
 UPGRADE: Final = "upgrade"
+# A read of a response that no call of ours made in the background, or that was written as its call ended.
+UNKNOWN_RESPONSE: Final = "unknown_response"
 SELF_REPORTING_AGENT: Final = "self_reporting_agent"
 NO_RUNTIME: Final = "no_runtime"
 SELF_REPORTING_RUNTIME: Final = "self_reporting_runtime"

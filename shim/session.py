@@ -101,13 +101,17 @@ class Sessions:
             self._fates.put(_short(response), PENDING)
 
     def claim(self, response: str, *, mine: bool = False) -> bool:
-        """Whether the line of a response that was read is the caller's to write: no worker claimed it since before the
-        last start, and it is no answer whose call was written as it ended. ``mine``: the caller waits for it."""
+        """Whether the line of a background response is the caller's to write: it waits, and no worker claimed it since
+        before the last start. ``mine``: the caller knows that it waits."""
         fate = self._fates.newest(_short(response))
-        if fate in (CLAIMED, WRITTEN) or (fate is None and not mine and self.session_of(response) is not None):
+        if fate != PENDING and (fate is not None or not mine):
             return False
         self._fates.put(_short(response), CLAIMED)
         return True
+
+    def is_known(self, response: str) -> bool:
+        """Whether a background response waits for its line or has it, as far back as is remembered."""
+        return self._fates.newest(_short(response)) is not None
 
     def wrote(self, response: str) -> None:
         """The line of a background response is in the log, or waits for it."""

@@ -15,6 +15,7 @@ from typing import TYPE_CHECKING, Any, Final
 
 from shim.background import Record
 from shim.declared import CHAINED
+from shim.eligibility import UNKNOWN_RESPONSE
 from shim.framing.json_members import MemberScanner
 from shim.identity import reference
 from shim.inflight import NO_SLOT
@@ -46,7 +47,7 @@ STREAM_PATHS: Final = (":streamGenerateContent", ":streamRawPredict", "-stream",
 class Tap:
     """One metered call. ``poll``: it asks for a response made earlier, which is the same call.
 
-    ``ahead``: the answer may name a response that can be asked for later, and is to be read before it is passed on.
+    ``ahead``: the answer names a response that can be asked for later, and is to be read before it is passed on.
     """
 
     _asked = False
@@ -66,7 +67,7 @@ class Tap:
         self._scanner: MemberScanner | None = None
         self.runtime = runtime
         self.poll = poll
-        self.ahead = not poll and place.wire == STORED
+        self.ahead = False
         self.pieces: list[bytes] = []
         self._meter = meter
         self._place = place
@@ -78,7 +79,10 @@ class Tap:
         self._asked = True
         place = self._place
         try:
-            model, self._stream, self._background = facts_of(place, body)
+            model, self._stream, background = facts_of(place, body)
+            # A request too large to be read may have asked for the background.
+            self._background = background or (body is None and place.wire == STORED)
+            self.ahead = self._background and not self.poll
             self._model = model_or_none(place.model or model)
             self._session, self._source = self._meter.sessions.identify(
                 self.runtime, place.upstream.name, place.wire or "", headers, body, self._ts
@@ -184,8 +188,7 @@ class Tap:
             elif self._place.wire in CHAINED:
                 self._meter.sessions.answered(self._session, response)
         record = self._record(reading, _settled(outcome, status, reading), status, response)
-        unread = self._stream is None  # a request too large to be read may have asked for the background
-        if self.poll or self._background or (unread and reading.pending):
+        if self.poll or self._background:
             self._end_part(reading, record, response)
             return
         self._meter.write(record, self._slot)
@@ -222,7 +225,8 @@ class Tap:
             if not self.poll:
                 background.keep(response, record, self._slot)
         elif self.poll:
-            background.polled(response, record)
+            if not background.polled(response, record):
+                self._meter.metering.counters.refused.add(UNKNOWN_RESPONSE)
         else:
             background.ended(response, record, self._slot)
 
@@ -241,15 +245,11 @@ class Tap:
         return found or (text(scanner.unfinished().get("id")) if scanner is not None else None)
 
     def _note(self, response: str, status: int) -> None:
-        """Before anyone else knows the response: in the background, its line waits for a read from here on; else it is
-        this call's, and a read of it adds nothing."""
-        if self._background:
-            reader = self._reader
-            model = reader.model if isinstance(reader, DocumentReader) else None
-            record = self._record(Reading(model=model), "interrupted", status, response)
-            self._meter.background.note(response, record, self._slot)
-        else:
-            self._meter.sessions.answered(self._session, response)
+        """From here on the call's line waits for a read, should this process be killed."""
+        reader = self._reader
+        model = reader.model if isinstance(reader, DocumentReader) else None
+        record = self._record(Reading(model=model), "interrupted", status, response)
+        self._meter.background.note(response, record, self._slot)
 
     def _record(self, reading: Reading, outcome: str, status: int | None, response: str | None) -> Record:
         place, tokens = self._place, reading.tokens
