@@ -77,7 +77,7 @@ class LineStep:
             if row is not None:
                 rows.append(row)
         if self._again:
-            rows += self._clashing(rows)
+            self._clashing(rows)
         self.report.lines += len(lines)
         self.report.new_lines += len(rows)
         self._tx.add_lines(rows, self._tally)
@@ -102,25 +102,38 @@ class LineStep:
         self._refuse(call, refused)
         return None
 
-    def _clashing(self, rows: Sequence[Row]) -> list[Row]:
-        """The rows of lines whose ids other calls have; the rest of those that were read before are duplicates.
+    def _clashing(self, rows: list[Row]) -> None:
+        """Add the rows of lines whose ids other calls have; the rest of those that were read before are duplicates.
 
         What a record that has expired, or a line that does not count, said is not known: those are duplicates.
         """
-        here = {row[0]: clash.content_of_row(row, PLACES) for row in rows}
+        here = {row[0]: place for place, row in enumerate(rows)}
         stored = self._tx.rows({number for number, _, _ in self._again} - here.keys())
-        held = here | {number: clash.content_of_row(row, AT) for number, row in stored.items()}
-        found = []
+        held = {number: clash.content_of_row(row, AT) for number, row in stored.items()}
+        held |= {number: clash.content_of_row(rows[place], PLACES) for number, place in here.items()}
         for number, call, form in self._again:
             content = clash.content_of_call(call)
+            known = held.get(number, content)
+            later = max(known, content, key=clash.order)
             reason = "duplicate_line"
-            if held.get(number, content) != content:
-                base, note = self._tx.boot(clash.boot_of(call.boot, call.seq, content), call.vm)
+            if known != content:
+                base, note = self._tx.boot(clash.boot_of(call.boot, call.seq, later), call.vm)
+                apart = base + clash.FIRST
                 if note(clash.FIRST):
-                    found.append(self._row(base + clash.FIRST, call, form))
                     reason = "id_clash"
+                    if later is known:
+                        self._move(number, apart, rows, here)
+                        held[number], here[number], apart = content, len(rows), number
+                    rows.append(self._row(apart, call, form))
             self._refuse(call, reason)
-        return found
+
+    def _move(self, number: int, apart: int, rows: list[Row], here: dict[int, int]) -> None:
+        """Give a record the id ``apart``: an earlier call has its own."""
+        if (place := here.get(number)) is None:
+            self._tx.renumber(number, apart)
+        else:
+            rows[place] = (apart, *rows[place][1:])
+            self._settler.renumber(number, apart)
 
     def _boot(self, call: Call) -> tuple[int, Callable[[int], bool]]:
         found = self._boots[call.boot] = self._tx.boot(call.boot, call.vm)

@@ -1,8 +1,8 @@
 """Entries of other ledgers into this one (a hub's side of the push): the same records under the same ids.
 
 An entry that is not known is added. A usage line that is known is replaced by what its VM says now (a new session, a
-withdrawal), unless it is of another moment: then two calls have one id (``clash``), and both count. Of two versions of
-a store's record ``merge.prefer`` decides; the VM that reported it first keeps it.
+withdrawal), unless it is of another moment: then two calls have one id, of which the earlier keeps it (``clash``), and
+both count. Of two versions of a store's record ``merge.prefer`` decides; the VM that reported it first keeps it.
 """
 
 from __future__ import annotations
@@ -49,18 +49,39 @@ def _append_lines(tx: Transaction, entries: Sequence[Entry], keep_known: bool) -
     stored = tx.rows(again.keys() - added.keys())
     changed: dict[int, Row] = {}
     apart: list[Entry] = []
+    moved: set[int] = set()
     for number, told in again.items():
-        into = added if number in added else changed
-        old = added.get(number) or stored.get(number)
-        for entry in told if old is not None else ():  # a line that is known and not here has expired
-            if old is not None and entry.ts_ms != old[AT["ts"]]:
+        for entry in told:
+            old = added.get(number) or changed.get(number) or stored.get(number)
+            if old is None:
+                break  # a line that is known and not here has expired
+            row, later = _row(tx, number, entry, entry.vm), (entry.ts_ms or 0) - (old[AT["ts"]] or 0)
+            if later > 0:
                 apart.append(clash.renamed(entry))
-            elif into is added or not keep_known:
-                into[number] = _row(tx, number, entry, entry.vm)
+            elif number in added:
+                if later and (other := _own_number(tx, entry, old)) is not None:
+                    added[other] = (other, *old[1:])
+                added[number] = row
+            elif later and (other := _own_number(tx, entry, old)) is not None:
+                tx.renumber(number, other)
+                moved.add(other)
+                stored[other] = (other, *stored.pop(number)[1:])
+                changed[other] = (other, *old[1:])
+                changed.pop(number, None)
+                added[number] = row
+            elif later or not keep_known:
+                changed[number] = row
     changed = {number: row for number, row in changed.items() if row != stored[number]}
     tx.add(list(added.values()))
     tx.replace(list(changed.values()))
-    return len(added) + len(changed) + (_append_lines(tx, apart, keep_known) if apart else 0)
+    return len(added) + len(moved | changed.keys()) + (_append_lines(tx, apart, keep_known) if apart else 0)
+
+
+def _own_number(tx: Transaction, entry: Entry, row: Row) -> int | None:
+    """The number of a record whose id an earlier call, ``entry``, has; ``None`` where it is here under it already."""
+    boot, _, seq = entry.id.rpartition("-")
+    base, note = tx.boot(clash.boot_of(boot, int(seq), clash.content_of_row(row, AT)), entry.vm)
+    return base + clash.FIRST if note(clash.FIRST) else None
 
 
 def _append_records(tx: Transaction, entries: dict[bytes, Entry], keep_known: bool) -> int:

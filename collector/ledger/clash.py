@@ -1,10 +1,10 @@
 """Ids that two calls share: a VM restored from a snapshot goes on with the ids of the one that went on. Pure.
 
 A shim that resumes from a snapshot begins a new boot once it sees its clock jump, which takes up to a second, and
-longer where the clock stands still. Lines of that time have ids of other calls. A line whose id is held and which says
-something else is a call of its own, under an id made of the old one and of what it says: so the same line is the same
-record whenever it comes again, and two logs give the same calls in any order. That id is a start of its own with one
-line, so no ``seq`` is missing before it.
+longer where the clock stands still. Lines of that time have ids of other calls. Of calls that share an id the earliest
+keeps it; another one is a call of its own, under an id made of that one and of what its line says. So the same line is
+the same record whenever it comes again, in every ledger, and logs give the same calls in any order. The other id is a
+start of its own with one line, so no ``seq`` is missing before it.
 
 What is compared is what a line says for good: not its session, price or attribution, which are found out later.
 """
@@ -30,6 +30,11 @@ FIRST: Final = 1
 Content = tuple[Any, ...]
 
 
+def order(content: Content) -> tuple[int, str]:
+    """By this, the least of the calls that share an id keeps it."""
+    return content[0], repr(content)
+
+
 def content_of_call(call: Call) -> Content:
     """What a line says."""
     stream = None if call.stream is None else int(call.stream)
@@ -47,11 +52,12 @@ def content_of_entry(entry: Entry) -> Content:
 
 def content_of_row(row: Sequence[Any], places: Mapping[str, int]) -> Content:
     """What the line of a stored record said. ``places``: of the columns in ``row``."""
-    return tuple(row[places[name]] for name in CONTENT)
+    # a flag may not be stored yet
+    return tuple(int(value) if type(value) is bool else value for value in (row[places[name]] for name in CONTENT))
 
 
 def renamed(entry: Entry) -> Entry:
-    """The record of a line whose id another call has, under an id of its own."""
+    """The record of a line whose id an earlier call has, under an id of its own."""
     boot, _, seq = entry.id.rpartition("-")
     return replace(entry, id=f"{boot_of(boot, int(seq), content_of_entry(entry))}-{FIRST}")
 

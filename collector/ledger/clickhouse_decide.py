@@ -45,17 +45,30 @@ def rank(born_ms: int, place: int) -> int:
 
 
 def told_apart(offers: Sequence[Offer], known: Mapping[str, Entry]) -> list[Offer] | None:
-    """The offers where some are lines of another moment than the line that has their id, which are calls of their own
-    under ids of their own (``clash``); ``None`` where there are none. ``known``: what is held, by id."""
-    moments = {name: (entry.vm, entry.ts_ms) for name, entry in known.items()}
-    told, apart = [], False
-    for offer in offers:
+    """The offers where some lines of one VM share an id, of which the earliest keeps it: the others, also one that is
+    held, get ids of their own (``clash``). ``None`` where there are none. ``known``: what is held, by id."""
+    held = [Offer(entry, OLDEST, keep_known=True) for entry in known.values()]
+    owner: dict[str, Entry] = {}
+    for offer in (*held, *offers):
         entry = offer.entry
-        vm, ts_ms = moments.setdefault(entry.id, (entry.vm, entry.ts_ms))
-        if ts_ms != entry.ts_ms and vm == entry.vm and ID.fullmatch(entry.id):
-            offer, apart = replace(offer, entry=renamed(entry)), True
-        told.append(offer)
-    return told if apart else None
+        if ID.fullmatch(entry.id) and entry.vm == owner.setdefault(entry.id, entry).vm:
+            owner[entry.id] = min(owner[entry.id], entry, key=_moment)
+    told = [replace(offer, entry=renamed(offer.entry)) if _gives_way(offer.entry, owner) else offer for offer in offers]
+    names = {offer.entry.id for offer in told}
+    for offer in held:
+        if _gives_way(offer.entry, owner) and (moved := renamed(offer.entry)).id not in names:
+            told.append(replace(offer, entry=moved))
+    return told if told != list(offers) else None
+
+
+def _moment(entry: Entry) -> int:
+    return entry.ts_ms or 0
+
+
+def _gives_way(entry: Entry, owner: Mapping[str, Entry]) -> bool:
+    """Whether an earlier call of its VM has the id of this line."""
+    first = owner.get(entry.id)
+    return first is not None and first.vm == entry.vm and _moment(first) < _moment(entry)
 
 
 def choose(
@@ -91,6 +104,8 @@ def decide(offer: Offer, known: Written | None) -> Written | None:
 def _line(offer: Offer, known: Written) -> Written | None:
     if offer.entry.vm != known.entry.vm:
         raise ForeignRecord
+    if _moment(offer.entry) < _moment(known.entry):
+        return Written(offer.entry, max(offer.rank, known.version + 1))  # what is held has an id of its own by now
     # The same content from a later place is written too: what another hub holds back from between may not replace it.
     same_place = offer.rank == known.version
     if offer.keep_known or offer.rank < known.version or (same_place and offer.entry == known.entry):

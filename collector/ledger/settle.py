@@ -10,6 +10,7 @@ from __future__ import annotations
 
 from bisect import bisect_left, bisect_right
 from collections.abc import Iterable, Iterator, Sequence
+from dataclasses import replace
 from typing import Any, Final, NamedTuple
 
 from collector.attribution import BY_REFERENCE, LATE_MS, Found, Turn, contradicts, find
@@ -93,7 +94,7 @@ class Settler:
 
     def __init__(self, tx: Transaction) -> None:
         self._tx = tx
-        self._lines: dict[tuple[str, str], list[Side]] = {}
+        self._lines: dict[tuple[str, str], dict[int, Side]] = {}
         self._records: list[Side] = []
         self._turns: dict[tuple[str, str], list[int]] = {}
         self._opaque: list[tuple[str, str, str]] = []
@@ -109,7 +110,13 @@ class Settler:
 
     def line(self, vm: str, runtime: str, side: Side) -> None:
         """A usage line arrived."""
-        self._lines.setdefault((vm, runtime), []).append(side)
+        self._lines.setdefault((vm, runtime), {})[side.id] = side
+
+    def renumber(self, number: int, other: int) -> None:
+        """A usage line that arrived has another id."""
+        for sides in self._lines.values():
+            if number in sides:
+                sides[other] = replace(sides.pop(number), id=other)
 
     def record(self, side: Side) -> None:
         """A self-reporting runtime's record arrived, or is about to be replaced."""
@@ -124,13 +131,13 @@ class Settler:
     def settle(self) -> None:
         """Decide for everything that the seeds touch."""
         for vm, runtime in {**self._lines, **self._turns}:
-            times = [side.start_ms for side in self._lines.get((vm, runtime), [])]
+            times = [side.start_ms for side in self._lines.get((vm, runtime), {}).values()]
             if self._turns.get((vm, runtime)) or (times and self._lists(vm, runtime)):
                 self._attribute(vm, runtime, times + self._turns.get((vm, runtime), []))
         for name in self._opaque:
             self._attribute_reference(name)
         self._lonely()
-        lines = [side for sides in self._lines.values() for side in sides]
+        lines = [side for sides in self._lines.values() for side in sides.values()]
         if (lines or self._records) and self._has("log") and self._has("vendor"):
             self._match(lines, self._records)
 

@@ -169,6 +169,12 @@ class Transaction:
         self.rollups.put_back(touched)
         self._journal(touched)
 
+    def renumber(self, number: int, other: int) -> None:
+        """Give a record another id, in which nothing is."""
+        self.db.execute("UPDATE record SET id = ? WHERE id = ?", (other, number))
+        self.db.execute("UPDATE estimate SET record = ? WHERE record = ?", (other, number))
+        self._journal([(other, other)])
+
     def rows(self, ids: Iterable[int]) -> dict[int, Row]:
         """Records by id."""
         return {row[0]: row for row in self.select("SELECT * FROM record WHERE id IN ({})", ids)}

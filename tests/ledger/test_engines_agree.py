@@ -69,6 +69,38 @@ def test_both_engines_hold_the_same(chdb, appends):
         sqlite.close()
 
 
+# Calls that share an id are of different moments, and say what they say for good.
+CLASHING = st.builds(
+    lambda seq, moment: line(seq, ts_ms=NOON + moment, duration_ms=moment), st.integers(1, 2), st.integers(0, 3)
+)
+
+
+@settings(max_examples=25, deadline=None, suppress_health_check=[HealthCheck.function_scoped_fixture])
+@given(st.lists(CLASHING, max_size=8), st.lists(CLASHING, max_size=8), st.randoms(use_true_random=False))
+def test_of_calls_with_one_id_each_counts_once_whatever_came_first(chdb, mine, copy, random):
+    """A VM and its copy saw the same calls in another order, and tell two hubs what they make of them in between."""
+    chdb.command("TRUNCATE TABLE record")
+    with tempfile.TemporaryDirectory() as folder:
+        vms = [SqliteFleet(Path(folder) / f"{name}.db", ZONE) for name in ("one", "two")]
+        sqlite = SqliteFleet(Path(folder) / "hub.db", ZONE)
+        steps = [(vm, entry) for vm in vms for entry in random.sample([*mine, *copy], len(mine) + len(copy))]
+        random.shuffle(steps)
+        told = [0, 0]
+        for place, (vm, entry) in enumerate(steps, 1):
+            vm.append([entry])
+            for number, one in enumerate(vms):
+                if place == len(steps) or random.random() < 0.3:
+                    told[number], entries = one.changes(told[number], 100)
+                    for hub in (sqlite, chdb):
+                        hub.append(entries)
+        held = [{(e.id, e.ts_ms) for e in ledger.scan(ALL_RECORDS)} for ledger in (*vms, sqlite, chdb)]
+        assert held[0] == held[1] == held[2] == held[3]
+        calls = {(entry.id, entry.ts_ms) for entry in (*mine, *copy)}
+        assert sorted(ts for _, ts in held[3]) == sorted(ts for _, ts in calls)
+        for ledger in (*vms, sqlite):
+            ledger.close()
+
+
 @given(st.lists(st.tuples(st.integers(1, 5), st.sampled_from("abc")), min_size=1, max_size=6), st.randoms())
 def test_of_a_line_the_latest_place_in_the_journal_wins_in_any_order(told, draw):
     """Two hubs that do not see each other may write in any order; what ClickHouse keeps is the greatest version."""
