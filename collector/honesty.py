@@ -59,6 +59,8 @@ STATES: Final = (
     ),
 )
 STATUSES: Final = tuple(state.name for state in STATES)
+# A call in one of these is one of a sum's unknown_calls: its cost is not, or not wholly, in the figure.
+INCOMPLETE: Final = frozenset({PARTIAL, TOKENS_ONLY, UNAVAILABLE})
 
 SOURCES: Final = {
     "vendor": "The vendor or the wire stated the charge.",
@@ -93,6 +95,8 @@ CAVEATS: Final = {
     "usage_partial": "Only a part of the call's usage was seen; the figure covers that part.",
     "cumulative_rest": "What a running total of the runtime has beyond its single records.",
 }
+
+_PLACES: Final = {code: place for place, code in enumerate(CAVEATS)}
 
 # Why a call has no price. The keys are the label of the unpriced-calls metric.
 REASONS: Final = {
@@ -185,8 +189,7 @@ def agree(values: Iterable[str | None]) -> str | None:
 def join_caveats(codes: Iterable[str | None]) -> str | None:
     """Several caveats as one ``cost_caveat``: distinct codes in the order of ``CAVEATS``, joined with commas."""
     found = {code for joined in codes if joined for code in joined.split(",")}
-    order = {code: place for place, code in enumerate(CAVEATS)}
-    return ",".join(sorted(found, key=lambda code: (order.get(code, len(order)), code))) or None
+    return ",".join(sorted(found, key=lambda code: (_PLACES.get(code, len(_PLACES)), code))) or None
 
 
 def explain(caveat: str | None) -> str:

@@ -8,7 +8,9 @@ from __future__ import annotations
 
 import time
 from collections.abc import Callable, Iterable, Sequence
+from dataclasses import replace
 from datetime import date
+from functools import lru_cache
 from typing import Any, Final, TypeVar
 
 import orjson
@@ -16,11 +18,13 @@ import orjson
 from collector import windows
 from collector.honesty import Counts, agree, combine, join_caveats
 from collector.hub import trends
-from collector.ledger import Entry, Group, Ledger, SecondPrice, SessionHead
+from collector.ledger import Entry, Group, Kind, Ledger, SecondPrice, SessionHead, Total, totals
+from collector.ledger.totals import NOTHING
 from collector.money import to_usd
 from collector.rows import (
     BreakdownRow,
     CallRow,
+    DayPage,
     DayRow,
     Filter,
     GapRow,
@@ -42,6 +46,7 @@ from shim.line import TOKEN_CLASSES
 
 ALL_RECORDS: Final = Filter()
 MAX_DETAIL: Final = 1000
+DAYS_PAGE: Final = 1000
 # Fields that an entry and the row made of it have in common.
 SHARED: Final = (
     "model",
@@ -58,8 +63,8 @@ SHARED: Final = (
     "cost_pico",
 )
 Row = TypeVar("Row", ModelRow, RuntimeRow)
-NOTHING_KNOWN: Final = [0] * len(TOKEN_CLASSES)
 TOTAL_CLASSES: Final = ("input_tokens", "cache_read_tokens", "cache_write_tokens", "output_tokens")
+TOTAL_PLACES: Final = tuple(TOKEN_CLASSES.index(name) for name in TOTAL_CLASSES)
 
 
 class Query:
@@ -76,33 +81,42 @@ class Query:
 
     def total(self, where: Filter = ALL_RECORDS) -> TotalRow:
         """Everything the filter selects as one row."""
-        return TotalRow(**sums(self.ledger.groups((), where)))
+        return TotalRow(**self._sums(where))
 
     def aggregates(self, where: Filter = ALL_RECORDS) -> list[DayRow]:
         """One row per local day that has records, oldest first; what has no time comes before all days."""
-        found = _by_key(self.ledger.groups(("day",), where))
-        days = sorted(found, key=lambda key: -(2**62) if key[0] is None else key[0])
-        return [DayRow(day=_day(key[0]), **sums(found[key])) for key in days]
+        found = sorted(self.ledger.totals(("day",), where), key=totals.when)
+        return [DayRow(day=_day(total.key[0]), **sums(total)) for total in found]
 
-    def breakdown(self, by: str, where: Filter = ALL_RECORDS) -> list[BreakdownRow]:
-        """One row per local day and ``runtime`` or ``model`` (``by``), oldest first."""
-        found = _by_key(self.ledger.groups(("day", by), where))
-        keys = sorted(found, key=lambda key: (-(2**62) if key[0] is None else key[0], key[1] or ""))
-        names = [{"runtime": None, "model": None} | {by: key[1]} for key in keys]
-        rows = zip(keys, names, strict=True)
-        return [BreakdownRow(day=_day(key[0]), **name, **sums(found[key])) for key, name in rows]
+    def breakdown(
+        self, by: str, where: Filter = ALL_RECORDS, limit: int = DAYS_PAGE, cursor: str | None = None
+    ) -> DayPage:
+        """One row per local day and ``runtime`` or ``model`` (``by``), oldest first: whole days, about ``limit`` rows.
+
+        A day with more rows than that is a page of its own. Raises ``ValueError`` for a cursor that is none of ours.
+        """
+        after = None if cursor is None else windows.number(windows.date_of("cursor", cursor))
+        found, following = self.ledger.by_day((by,), where, after, limit)
+        names = [{"runtime": None, "model": None} | {by: total.key[1]} for total in found]
+        rows = zip(found, names, strict=True)
+        return DayPage(
+            [BreakdownRow(day=_day(total.key[0]), **name, **sums(total)) for total, name in rows], _day(following)
+        )
 
     def models(self, where: Filter = ALL_RECORDS) -> list[ModelRow]:
         """One row per model, the costliest first."""
-        found = _by_key(self.ledger.groups(("model",), where))
-        return _costliest(ModelRow(model=key[0], **sums(groups)) for key, groups in found.items())
+        return _costliest(
+            ModelRow(model=total.key[0], **sums(total)) for total in self.ledger.totals(("model",), where)
+        )
 
     def runtimes(self, where: Filter = ALL_RECORDS) -> list[RuntimeRow]:
         """One row per runtime, the costliest first."""
-        found = _by_key(self.ledger.groups(("runtime", "source"), where), width=1)
+        found: dict[str, list[Group]] = {}
+        for group in self.ledger.groups(("runtime", "source"), where):
+            found.setdefault(group.key[0], []).append(group)
         seen = {one.name: one for one in self.ledger.seen("runtime")}
         rows = []
-        for (runtime,), groups in found.items():
+        for runtime, groups in found.items():
             known = seen.get(runtime)
             rows.append(
                 RuntimeRow(
@@ -110,14 +124,14 @@ class Query:
                     source=agree(group.key[1] for group in groups),
                     sessions=known.sessions if known else 0,
                     last_seen=iso(known.last_ms) if known else None,
-                    **sums(groups),
+                    **sums(totals.total((runtime,), groups)),
                 )
             )
         return _costliest(rows)
 
     def vms(self, where: Filter = ALL_RECORDS) -> list[VmRow]:
         """One row per VM by name; on a hub also those that are in touch and have no record."""
-        found = _by_key(self.ledger.groups(("vm",), where))
+        found = {total.key[0]: total for total in self.ledger.totals(("vm",), where)}
         runtimes: dict[str, list[str]] = {}
         for vm, runtime in sorted(self.ledger.keys(("vm", "runtime"), where)):
             runtimes.setdefault(vm, []).append(runtime)
@@ -127,8 +141,8 @@ class Query:
             missing[gap.vm] = missing.get(gap.vm, 0) + gap.lines
         contacts = self._contacts()
         rows = []
-        for vm in sorted({key[0] for key in found} | (contacts.keys() if where == ALL_RECORDS else set())):
-            groups, known = found.get((vm,), []), seen.get(vm)
+        for vm in sorted(found.keys() | (contacts.keys() if where == ALL_RECORDS else set())):
+            known = seen.get(vm)
             rows.append(
                 VmRow(
                     vm=vm,
@@ -138,7 +152,7 @@ class Query:
                     last_seen=iso(known.last_ms) if known else None,
                     missing_lines=missing.get(vm, 0),
                     **contacts.get(vm, {}),
-                    **sums(groups),
+                    **sums(found.get(vm, NOTHING)),
                 )
             )
         return rows
@@ -149,10 +163,9 @@ class Query:
         if not contacts:
             return {}
         now_ms, today = int(self.clock() * 1000), self.calendar.today(self.clock())
-        days: dict[str, dict[int, int]] = {}
-        last = windows.number(today)
-        for vm, day, tokens in self.ledger.daily_tokens(last - trends.LOOK_BACK - 2, last):
-            days.setdefault(vm, {})[day] = tokens
+        before, *latest = (
+            self.ledger.uses(*(windows.number(today) + day for day in days)) for days in (trends.BEFORE, *trends.LATEST)
+        )
         return {
             one.vm: {
                 "last_contact": iso(one.last_ms),
@@ -161,7 +174,9 @@ class Query:
                 "waiting": one.waiting,
                 "refused": one.refused,
                 "quarantined": one.quarantined,
-                "trend": trends.trend(days.get(one.vm, {}), last, one.last_ms, now_ms),
+                "trend": trends.trend(
+                    before.get(one.vm), [use[one.vm] for use in latest if one.vm in use], one.last_ms, now_ms
+                ),
             }
             for one in contacts
         }
@@ -172,8 +187,8 @@ class Query:
         rows = []
         for name in names:
             span = windows.window(name, today)
-            groups = self.ledger.groups((), Filter(span, where.runtime, where.model, where.vm, where.source))
-            rows.append(SummaryRow(window=name, since=_date(span.since), until=_date(span.until), **sums(groups)))
+            known = self._sums(replace(where, window=span))
+            rows.append(SummaryRow(window=name, since=_date(span.since), until=_date(span.until), **known))
         return rows
 
     def sessions(self, where: Filter = ALL_RECORDS, page: Page | None = None) -> SessionPage:
@@ -210,6 +225,10 @@ class Query:
         """Lines that are no usage lines, newest first."""
         return self.ledger.quarantine(limit)
 
+    def _sums(self, where: Filter) -> dict[str, Any]:
+        """The numbers of everything that the filter selects."""
+        return sums(next(iter(self.ledger.totals((), where)), NOTHING))
+
     def _session_rows(self, heads: Sequence[SessionHead], where: Filter) -> list[SessionRow]:
         found: dict[int, list[Group]] = {head.number: [] for head in heads}
         for group in self.ledger.session_groups(list(found), where):
@@ -220,46 +239,36 @@ class Query:
         return [_session(head, found[head.number], second.get(head.number, ())) for head in heads]
 
 
-def sums(groups: Sequence[Group]) -> dict[str, Any]:
-    """The numbers of a row (the fields of ``rows.Sums``) from its groups: the one place where sums get their worth."""
-    known = [sum(column) for column in zip(*(group.known for group in groups), strict=True)] or NOTHING_KNOWN
-    totals = [sum(column) for column in zip(*(group.sums for group in groups), strict=True)] or NOTHING_KNOWN
-    tokens = {name: total if some else None for name, total, some in zip(TOKEN_CLASSES, totals, known, strict=True)}
-    parts = [tokens[name] for name in TOTAL_CLASSES]
-    counted = [group for group in groups if group.kind.counted]
-    counts = _counts(counted)
-    priced = [group for group in counted if group.priced]
-    cost = sum(group.cost_pico for group in priced) if priced else None
-    acu = sum(group.acu_micro for group in groups) if any(group.acu_known for group in groups) else None
+def sums(total: Total) -> dict[str, Any]:
+    """The numbers of a row (the fields of ``rows.Sums``) from its total: the one place where sums get their worth."""
+    known, cost = total.known, total.cost_pico if total.priced else None
+    tokens = [count if some else None for count, some in zip(total.sums, known, strict=True)]
+    status, source, basis, caveat = _worth(total.counted, total.priced)
     return {
-        "calls": sum(group.calls for group in groups),
-        "unknown_calls": counts.unknown_calls,
-        "calls_without_tokens": sum(group.without_tokens for group in counted),
-        **tokens,
-        "total_tokens": sum(part for part in parts if part is not None) if any(known) else None,
+        "calls": total.calls,
+        "unknown_calls": total.unknown,
+        "calls_without_tokens": total.without_tokens,
+        **dict(zip(TOKEN_CLASSES, tokens, strict=True)),
+        "total_tokens": sum(filter(None, map(tokens.__getitem__, TOTAL_PLACES))) if any(known) else None,
         "cost_usd": to_usd(cost),
         "cost_pico": cost,
-        "cost_status": combine(counts),
-        "cost_source": agree(group.kind.cost_source for group in priced),
-        "cost_basis": agree(group.kind.cost_basis for group in priced),
-        "cost_caveat": join_caveats(group.kind.cost_caveat for group in priced),
-        "acu": None if acu is None else acu / 10**6,
+        "cost_status": status,
+        "cost_source": source,
+        "cost_basis": basis,
+        "cost_caveat": caveat,
+        "acu": total.acu_micro / 10**6 if total.acu_known else None,
     }
 
 
-def _counts(groups: Iterable[Group]) -> Counts:
-    found = {f"n_{status}": 0 for status in ("exact", "estimated", "partial", "tokens_only", "unavailable")}
-    for group in groups:
-        found[f"n_{group.kind.cost_status}"] += group.calls
-    return Counts(**found)
-
-
-def _by_key(groups: Iterable[Group], width: int | None = None) -> dict[tuple[Any, ...], list[Group]]:
-    """Groups by the first ``width`` dimensions of their key."""
-    found: dict[tuple[Any, ...], list[Group]] = {}
-    for group in groups:
-        found.setdefault(group.key[:width], []).append(group)
-    return found
+@lru_cache(1024)  # a ledger has few kinds, and many sums are of the same ones
+def _worth(counted: frozenset[Kind], priced: frozenset[Kind]) -> tuple[str, str | None, str | None, str | None]:
+    """Status, source, basis and caveat of a sum by the kinds of its parts, and those of them that have a cost."""
+    return (
+        combine(Counts.of(kind.cost_status for kind in counted)),
+        agree(kind.cost_source for kind in priced),
+        agree(kind.cost_basis for kind in priced),
+        join_caveats(kind.cost_caveat for kind in priced),
+    )
 
 
 def _costliest(rows: Iterable[Row]) -> list[Row]:
@@ -282,7 +291,7 @@ def _session(head: SessionHead, groups: Sequence[Group], second: Sequence[Second
         source=head.source,
         ambiguous_calls=head.ambiguous,
         **_second_of(second),
-        **sums(groups),
+        **sums(totals.total((), groups)),
     )
 
 
@@ -338,6 +347,7 @@ def _second_price(second: SecondPrice | None) -> dict[str, Any]:
     }
 
 
+@lru_cache(4096)
 def _day(value: int | None) -> str | None:
     return None if value is None else windows.day(value).isoformat()
 

@@ -7,12 +7,15 @@ know the class, ``None`` where none does. ``unknown_calls`` are the calls whose 
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from dataclasses import dataclass, fields
-from datetime import UTC, datetime
+from datetime import datetime, timedelta
+from operator import attrgetter
 from typing import Any, Final
 
 from collector.windows import ALL, Window
 
+_EPOCH: Final = datetime(1970, 1, 1)  # noqa: DTZ001 - UTC, written with a Z
 SORTS: Final = ("recent", "cost", "tokens", "calls")
 
 
@@ -80,6 +83,14 @@ class BreakdownRow(DayRow):
 
     runtime: str | None
     model: str | None
+
+
+@dataclass(frozen=True, slots=True)
+class DayPage:
+    """Rows of whole days; ``next_cursor`` is the day with which the next page begins, ``None`` on the last."""
+
+    rows: list[BreakdownRow]
+    next_cursor: str | None
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -290,23 +301,22 @@ def second_estimate(row: SessionRow) -> str | None:
 def as_json(row: Any) -> dict[str, Any]:
     """A row as a JSON object: what identifies it first, then the numbers."""
     kind = type(row)
-    names = _shown_names.get(kind) or _shown_names.setdefault(kind, _ordered(kind))
-    return {name: getattr(row, name) for name in names}
+    names, values = _shown.get(kind) or _shown.setdefault(kind, _fields_of(kind))
+    return dict(zip(names, values(row), strict=True))
 
 
-_shown_names: Final[dict[type, tuple[str, ...]]] = {}
+Shown = tuple[tuple[str, ...], Callable[[Any], tuple[Any, ...]]]
+_shown: Final[dict[type, Shown]] = {}
 
 
-def _ordered(kind: type) -> tuple[str, ...]:
-    """The names of a row's fields in the order in which they are shown."""
+def _fields_of(kind: type) -> Shown:
+    """The names of a row's fields in the order in which they are shown, and what takes their values out of a row."""
     names = [f.name for f in fields(kind)]
     shared = {f.name for f in fields(Sums)} if issubclass(kind, Sums) else frozenset()
-    return (*(name for name in names if name not in shared), *(name for name in names if name in shared))
+    ordered = (*(name for name in names if name not in shared), *(name for name in names if name in shared))
+    return ordered, attrgetter(*ordered)
 
 
 def iso(ms: int | None) -> str | None:
     """Epoch milliseconds as ``2026-08-18T08:00:00.000Z``; ``None`` stays ``None``."""
-    if ms is None:
-        return None
-    whole, part = divmod(ms, 1000)
-    return f"{datetime.fromtimestamp(whole, UTC):%Y-%m-%dT%H:%M:%S}.{part:03d}Z"
+    return None if ms is None else f"{(_EPOCH + timedelta(milliseconds=ms)).isoformat(timespec='milliseconds')}Z"

@@ -83,8 +83,11 @@ def between(since: str | None, until: str | None) -> Window:
 
 
 def _date(name: str, text: str | None) -> date | None:
-    if text is None:
-        return None
+    return None if text is None else date_of(name, text)
+
+
+def date_of(name: str, text: str) -> date:
+    """The date ``YYYY-MM-DD``. Raises ``ValueError`` with a sentence that calls it ``name``."""
     try:
         if not DATE.fullmatch(text):
             raise ValueError

@@ -49,7 +49,15 @@ def _rows(found: Any) -> Body:
 
 def _aggregates(query: Query, values: Values) -> Body:
     where = filter_of(values, query.window)
-    return _rows(query.breakdown(values["by"], where) if "by" in values else query.aggregates(where))
+    if "by" not in values:
+        if wrong := next((name for name in ("limit", "cursor") if name in values), None):
+            raise ParameterError(wrong, f"{wrong} goes with by: without it all days are given at once")
+        return {**_rows(query.aggregates(where)), "next_cursor": None}
+    try:
+        page = query.breakdown(values["by"], where, values.get("limit", MAX_LIMIT), values.get("cursor"))
+    except ValueError as error:
+        raise ParameterError("cursor", str(error)) from None
+    return {**_rows(page.rows), "next_cursor": page.next_cursor}
 
 
 def _sessions(query: Query, values: Values) -> Body:
@@ -109,7 +117,10 @@ def _states(query: Query, values: Values) -> Body:
 ENDPOINTS: Final[Mapping[str, Endpoint]] = {
     endpoint.name: endpoint
     for endpoint in (
-        Endpoint("aggregates", "Sums per local day, oldest first.", (*WINDOWED, "by"), DayRow, _aggregates),
+        Endpoint(
+            "aggregates", "Sums per local day, oldest first; broken down with by, then whole days a page at a time.",
+            (*WINDOWED, "by", "limit", "cursor"), DayRow, _aggregates,
+        ),
         Endpoint(
             "models", "Sums per model, the costliest first.", WINDOWED, ModelRow,
             lambda query, values: _rows(query.models(filter_of(values, query.window))),

@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Sequence
 from typing import Final
+
+from collector.ledger import Use
 
 # Days before the last two that are looked at, and how many of them must have calls to call a VM a regular one.
 LOOK_BACK: Final = 14
@@ -22,14 +24,20 @@ TRENDS: Final = {
 }
 
 
-def trend(days: Mapping[int, int], today: int, last_contact_ms: int, now_ms: int) -> str | None:
-    """What stands out of a VM, ``None`` if nothing does. ``days``: tokens by day number; a day with calls is there."""
+# Days counted from today, first and last: those before, and those that are looked at against them.
+BEFORE: Final = (-1 - LOOK_BACK, -2)
+LATEST: Final = ((-1, -1), (0, 0))
+
+
+def trend(before: Use | None, latest: Sequence[Use], last_contact_ms: int, now_ms: int) -> str | None:
+    """What stands out of a VM, ``None`` if nothing does. ``before``: its use in ``BEFORE``, ``latest``: in ``LATEST``.
+
+    Days without calls are no part of a use; where there are none at all it is ``None`` or left out.
+    """
     if now_ms - last_contact_ms > SILENT_MS:
         return SILENT
-    before = [days[day] for day in days if today - 2 - LOOK_BACK < day <= today - 2]
-    latest = [days[day] for day in (today - 1, today) if day in days]
-    if len(before) < REGULAR:
+    if before is None or before.days < REGULAR:
         return None
     if not latest:
         return QUIET
-    return GREW if max(latest) >= GROWTH * sum(before) / len(before) > 0 else None
+    return GREW if max(use.tokens for use in latest) >= GROWTH * before.tokens / before.days > 0 else None

@@ -93,6 +93,27 @@ class Group:
     acu_micro: int
 
 
+@dataclass(slots=True)  # not frozen, as a group is not
+class Total:
+    """Sums over the records of one key, whatever their kinds; what of them a sum may claim is in ``counted``.
+
+    ``unknown``: counted calls whose cost is not, or not wholly, in ``cost_pico``. ``without_tokens`` and ``cost_pico``
+    are of counted kinds alone. ``counted``: the kinds that count; ``priced``: those of them that have a cost.
+    """
+
+    key: tuple[Any, ...]
+    calls: int
+    sums: tuple[int, ...]
+    known: tuple[int, ...]
+    without_tokens: int
+    unknown: int
+    cost_pico: int
+    acu_known: int
+    acu_micro: int
+    counted: frozenset[Kind]
+    priced: frozenset[Kind]
+
+
 @dataclass(frozen=True, slots=True)
 class SessionHead:
     """What a ledger knows of a session beside its sums; ``number`` identifies it within this ledger."""
@@ -159,6 +180,13 @@ class SecondPrice(NamedTuple):
     estimate: Estimate
 
 
+class Use(NamedTuple):
+    """On how many days there were records, and their tokens."""
+
+    days: int
+    tokens: int
+
+
 class LedgerError(Exception):
     """A ledger that cannot be used: of a newer version, damaged, not writable. One sentence with the way back."""
 
@@ -178,8 +206,18 @@ class Ledger(Protocol):
     def groups(self, by: Sequence[str], where: Filter) -> list[Group]:
         """Sums by ``DIMENSIONS`` (days as day numbers, ``None`` without a time), from rollups."""
 
+    def totals(self, by: Sequence[str], where: Filter) -> list[Total]:
+        """What ``groups`` says, one row per key (``totals.of_groups``): what most answers show."""
+
+    def by_day(self, by: Sequence[str], where: Filter, after: int | None, limit: int) -> tuple[list[Total], int | None]:
+        """The totals by day and ``by`` in order, a page at a time, and the day with which the next page begins.
+
+        Whole days from day number ``after`` on (``None``: all, first what has no time), at least one, and no more of
+        them than make ``limit`` totals.
+        """
+
     def keys(self, by: Sequence[str], where: Filter) -> set[tuple[Any, ...]]:
-        """The keys that ``groups`` would have, without their sums; not by day."""
+        """The keys that ``groups`` would have, without their sums."""
 
     def sessions(self, where: Filter, page: Page) -> tuple[list[SessionHead], str | None]:
         """One page of sessions that have records in ``where`` or are listed by a store, and the next cursor."""
@@ -199,8 +237,8 @@ class Ledger(Protocol):
     def seen(self, by: str) -> list[Seen]:
         """First, last and number of sessions per ``vm`` or ``runtime``."""
 
-    def daily_tokens(self, first: int, last: int) -> list[tuple[str, int, int]]:
-        """Tokens by VM and day number from day ``first`` to ``last``: (vm, day, tokens) where there are records."""
+    def uses(self, first: int, last: int) -> dict[str, Use]:
+        """What each VM used from day number ``first`` to ``last``; only those that have records there."""
 
     def refused(self) -> list[RefusedRow]:
         """What was refused, by reason, runtime and vm."""

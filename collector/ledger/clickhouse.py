@@ -19,12 +19,23 @@ import orjson
 from clickhouse_connect.driver.exceptions import ClickHouseError
 
 from collector import windows
-from collector.entries import flat
 from collector.hub import fleet
 from collector.hub.batch import Answer
 from collector.hub.fleet import MAX_REFUSED, Delivery, VmState
 from collector.hub.tokens import Token
-from collector.ledger import Contact, Entry, Group, LedgerError, SecondPrice, Seen, SessionHead, clickhouse_settle
+from collector.ledger import (
+    Contact,
+    Entry,
+    Group,
+    LedgerError,
+    SecondPrice,
+    Seen,
+    SessionHead,
+    Total,
+    Use,
+    clickhouse_settle,
+    totals,
+)
 from collector.ledger import clickhouse_days as days
 from collector.ledger import clickhouse_reads as reads
 from collector.ledger.clickhouse_decide import Offer, Written, choose, rank, told_apart
@@ -125,10 +136,13 @@ class ClickHouseLedger:
         at = {row.entry.id: row.day for row in rows}
         left = list(days.left_behind(held, at))
         self._unsettle({row.day for row in (*rows, *left)})
-        self._write("record", map(_cells, rows))
-        self._write("record", map(_cells, left))
+        self._write_rows(rows)
+        self._write_rows(left)
         if not self._alone:
-            self._write("record", map(_cells, days.left_behind(self._held(list(at), everywhere=True), {})))
+            self._write_rows(days.left_behind(self._held(list(at), everywhere=True), {}))
+
+    def _write_rows(self, rows: Iterable[days.Row]) -> None:
+        self._write("record", (days.cells(row) | {"received": time.time_ns() // 1000} for row in rows))
 
     def _day(self, entry: Entry) -> int:
         return UNDATED if entry.ts_ms is None else self.calendar.day(entry.ts_ms / 1000)
@@ -232,6 +246,16 @@ class ClickHouseLedger:
         now = clickhouse_settle.settled(self._ask) if self._alone else Settled()
         return reads.groups(self._ask, by, where, folds, now.live, now.kept)
 
+    def totals(self, by: Sequence[str], where: Filter) -> list[Total]:
+        """See ``Ledger.totals``."""
+        return totals.of_groups(self.groups(by, where))
+
+    def by_day(self, by: Sequence[str], where: Filter, after: int | None, limit: int) -> tuple[list[Total], int | None]:
+        """See ``Ledger.by_day``."""
+        if after is not None:
+            where = replace(where, window=replace(where.window, since=windows.day(after)))
+        return totals.by_day(self.totals(("day", *by), where), after, limit)
+
     def keys(self, by: Sequence[str], where: Filter) -> set[tuple[Any, ...]]:
         """See ``Ledger.keys``."""
         return {group.key for group in self.groups(by, where)}
@@ -242,8 +266,7 @@ class ClickHouseLedger:
 
     def find_session(self, vm: str | None, runtime: str | None, session_id: str) -> list[SessionHead]:
         """See ``Ledger.find_session``."""
-        number = None if vm is None or runtime is None else session_number(vm, runtime, session_id)
-        return reads.find_session(self._ask, vm, runtime, session_id, self.folds(), number)
+        return reads.find_session(self._ask, vm, runtime, session_id, self.folds())
 
     def session_groups(self, sessions: Sequence[int], where: Filter) -> list[Group]:
         """See ``Ledger.session_groups``."""
@@ -261,9 +284,9 @@ class ClickHouseLedger:
         """See ``Ledger.seen``."""
         return reads.seen(self._ask, by, self.folds())
 
-    def daily_tokens(self, first: int, last: int) -> list[tuple[str, int, int]]:
-        """See ``Ledger.daily_tokens``."""
-        return reads.daily_tokens(self.groups, first, last)
+    def uses(self, first: int, last: int) -> dict[str, Use]:
+        """See ``Ledger.uses``."""
+        return reads.uses(self.groups, first, last)
 
     def changes(self, after: int, limit: int) -> tuple[int, list[Entry]]:
         """See ``Ledger.changes``."""
@@ -354,23 +377,6 @@ class ClickHouseLedger:
             self._write(SETTING.name, [{"name": "zone", "value": zone_name}])
         elif rows[0][0] != zone_name:
             raise LedgerError(f"days there are counted in {rows[0][0]}: set VM_USAGE_TZ={rows[0][0]}.")
-
-
-def session_number(vm: str, runtime: str, session_id: str) -> int:
-    """The number of a session: the same in every hub without asking anyone."""
-    name = "\0".join((vm, runtime, session_id)).encode("utf-8", "surrogatepass")
-    return int.from_bytes(hashlib.blake2b(name, digest_size=8).digest(), "big")
-
-
-def _cells(row: days.Row) -> dict[str, Any]:
-    """A row as the table's columns, received now."""
-    entry = row.entry
-    return flat(entry) | {
-        "day": row.day,
-        "session_no": session_number(entry.vm, entry.runtime, entry.session_id),
-        "received": time.time_ns() // 1000,
-        "version": str(row.version),
-    }
 
 
 def _refused(delivery: Delivery, foreign: set[str]) -> list[tuple[str, str]]:

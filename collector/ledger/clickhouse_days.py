@@ -11,10 +11,12 @@ Pure.
 
 from __future__ import annotations
 
+import hashlib
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
-from typing import Final
+from typing import Any, Final
 
+from collector.entries import flat
 from collector.ledger import Entry
 from collector.ledger.clickhouse_decide import Written
 
@@ -68,3 +70,19 @@ def left_behind(held: Mapping[str, Sequence[Row]], days: Mapping[str, int]) -> I
         for one in rows:
             if one.is_record and one.day != day:
                 yield Row(replace(one.entry, withdrawn=MOVED), one.day, one.version + 1)
+
+
+def session_number(vm: str, runtime: str, session_id: str) -> int:
+    """The number of a session: the same in every hub without asking anyone."""
+    name = "\0".join((vm, runtime, session_id)).encode("utf-8", "surrogatepass")
+    return int.from_bytes(hashlib.blake2b(name, digest_size=8).digest(), "big")
+
+
+def cells(row: Row) -> dict[str, Any]:
+    """A row as the table's columns; when it was received is added where it is written."""
+    entry = row.entry
+    return flat(entry) | {
+        "day": row.day,
+        "session_no": session_number(entry.vm, entry.runtime, entry.session_id),
+        "version": str(row.version),
+    }

@@ -6,13 +6,14 @@ count any more, whether it is deleted yet or came in again.
 
 from __future__ import annotations
 
+from collections import Counter
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any, Final
 
 from collector.entries import NAMES, entry_of
-from collector.ledger import Entry, Group, Kind, Seen, SessionHead
-from collector.ledger.clickhouse_days import IS_RECORD, Row
+from collector.ledger import Entry, Group, Kind, Seen, SessionHead, Use
+from collector.ledger.clickhouse_days import IS_RECORD, Row, session_number
 from collector.ledger.clickhouse_schema import SUMS
 from collector.ledger.schema import UNDATED
 from collector.rows import SORTS, Filter, Page
@@ -179,15 +180,13 @@ def _after(cursor: str | None) -> str:
         raise ValueError(f"cursor {cursor!r} is not one that a page before gave") from None
 
 
-def find_session(
-    ask: Ask, vm: str | None, runtime: str | None, session_id: str, folds: Folds, number: int | None
-) -> list[SessionHead]:
-    """See ``Ledger.find_session``; ``number``: that of the session where vm and runtime are given."""
+def find_session(ask: Ask, vm: str | None, runtime: str | None, session_id: str, folds: Folds) -> list[SessionHead]:
+    """See ``Ledger.find_session``."""
     values: dict[str, Any] = {"session_id": session_id}
     values |= {name: value for name, value in (("vm", vm), ("runtime", runtime)) if value is not None}
     chosen = " AND ".join(f"{name} = {{{name}:String}}" for name in values)
-    if number is not None:
-        chosen += f" AND session_no = {number}"
+    if vm is not None and runtime is not None:
+        chosen += f" AND session_no = {session_number(vm, runtime, session_id)}"
     query = f"""SELECT {HEAD} FROM record FINAL WHERE {folds.counts} AND {chosen}
         GROUP BY session_no ORDER BY any(vm), any(runtime)"""
     return [SessionHead(*row) for row in ask(query, values)]
@@ -247,15 +246,15 @@ def seen(ask: Ask, by: str, folds: Folds) -> list[Seen]:
     return list(found.values())
 
 
-def daily_tokens(
-    ask: Callable[[Sequence[str], Filter], list[Group]], first: int, last: int
-) -> list[tuple[str, int, int]]:
-    """See ``Ledger.daily_tokens``; ``ask`` is ``Ledger.groups``."""
-    found: dict[tuple[str, int], int] = {}
+def uses(ask: Callable[[Sequence[str], Filter], list[Group]], first: int, last: int) -> dict[str, Use]:
+    """See ``Ledger.uses``; ``ask`` is ``Ledger.groups``."""
+    days: dict[str, set[int]] = {}
+    tokens: Counter[str] = Counter()
     for group in ask(("vm", "day"), Filter(Window(day(first), day(last)))):
-        tokens = sum(group.sums[TOKEN_CLASSES.index(name)] for name in TOTAL_CLASSES)
-        found[group.key] = found.get(group.key, 0) + tokens
-    return [(vm, number, tokens) for (vm, number), tokens in found.items()]
+        vm, number = group.key
+        days.setdefault(vm, set()).add(number)
+        tokens[vm] += sum(group.sums[TOKEN_CLASSES.index(name)] for name in TOTAL_CLASSES)
+    return {vm: Use(len(found), tokens[vm]) for vm, found in days.items()}
 
 
 def entry(row: Sequence[Any]) -> Entry:

@@ -13,7 +13,7 @@ from typing import Final
 import orjson
 
 from collector.ledger import Estimate, Kind, SecondPrice
-from collector.ledger.reads import filtered, where_all
+from collector.ledger.reads_sums import filtered, where_all
 from collector.ledger.schema import KIND, SEQ_BITS
 from collector.ledger.writer import Transaction
 from collector.rows import Filter

@@ -1,8 +1,7 @@
-"""What the SQLite ledger answers, as SQL over its rollups. Nothing here writes or decides what a number is worth."""
+"""What the SQLite ledger answers beside its sums: records, journal, what was refused or is missing. Never writes."""
 
 from __future__ import annotations
 
-import itertools
 import sqlite3
 from bisect import bisect_left, bisect_right
 from collections.abc import Iterable, Iterator, Sequence
@@ -10,17 +9,15 @@ from typing import Any, Final
 
 import orjson
 
-from collector.ledger import DIMENSIONS, Entry, Group, Kind, Seen, spans
+from collector.ledger import Entry, Kind, Seen
 from collector.ledger.interning import Shape
-from collector.ledger.schema import KIND, MICRO, RECORD, SEQ_BITS, SHAPE, SLICE, SUMS, TWIN, UNDATED, WITHDRAWN
+from collector.ledger.reads_sums import filtered, where_all
+from collector.ledger.schema import KIND, RECORD, SEQ_BITS, SHAPE, TWIN, UNDATED, WITHDRAWN
 from collector.rows import Filter, GapRow, QuarantineRow, RefusedRow, SourceRow, iso
 from collector.windows import Calendar
 from shim.line import TOKEN_CLASSES, Tokens
 
-COLUMNS: Final = {name: f"nullif(used.block, {UNDATED})" if name == "day" else f"slice.{name}" for name in DIMENSIONS}
-_SUMMED: Final = ", ".join(f"sum(used.{name})" for name in SUMS)
 _KIND: Final = ", ".join(f"kind.{name}" for name in KIND)
-CLASSES: Final = len(TOKEN_CLASSES)
 # A cursor of the journal is ``run * RUN + records of it that were given``; no transaction adds so many.
 RUN: Final = 2**24
 # Local days are whole minutes off UTC, and times are rounded to ms.
@@ -33,105 +30,6 @@ ENTRY: Final = f"""SELECT record.*, {_SHAPE}, {_KIND}, session.session_id, sessi
     JOIN session ON session.no = record.session LEFT JOIN session AS opaque ON opaque.no = record.ref
     LEFT JOIN boot ON boot.no = record.id >> {SEQ_BITS} LEFT JOIN vendor ON vendor.id = record.id
     LEFT JOIN rates ON rates.no = record.rates"""
-
-
-def groups(db: sqlite3.Connection, by: Sequence[str], where: Filter) -> list[Group]:
-    """See ``Ledger.groups``: from the level with the fewest rows that knows what is asked, in as wide spans as fit."""
-    first, last = spans.days(where.window.first, where.window.last)
-    runs = [(spans.BY_DAY, first, last)] if "day" in by else spans.cover(first, last)
-    if not runs:
-        return []
-    conditions, values = _slices(by, where)
-    table = f"""slice CROSS JOIN (VALUES {", ".join(["(?, ?, ?)"] * len(runs))}) AS run CROSS JOIN usage_span AS used
-        ON used.slice = slice.no AND used.grain = run.column1 AND used.block BETWEEN run.column2 AND run.column3"""
-    return _groups(db, table, [COLUMNS[name] for name in by], conditions, [*itertools.chain(*runs), *values])
-
-
-def keys(db: sqlite3.Connection, by: Sequence[str], where: Filter) -> set[tuple[Any, ...]]:
-    """See ``Ledger.keys``."""
-    runs = spans.cover(*spans.days(where.window.first, where.window.last))
-    if not runs:
-        return set()
-    conditions, values = _slices(by, where)
-    used = " OR ".join(
-        "EXISTS (SELECT 1 FROM usage_span WHERE slice = slice.no AND grain = ? AND block BETWEEN ? AND ?)" for _ in runs
-    )
-    query = f"SELECT {', '.join(COLUMNS[name] for name in by)} FROM slice {where_all([*conditions, f'({used})'])}"
-    return set(db.execute(query, [*values, *itertools.chain(*runs)]))
-
-
-def _slices(by: Sequence[str], where: Filter) -> tuple[list[str], list[Any]]:
-    """The slices of the level that knows what is asked, as conditions that ``slice_all`` finds them by."""
-    chosen = [(name, value) for name in SLICE if (value := getattr(where, name, None)) is not None]
-    level = spans.level((*by, *(name for name, _ in chosen)))
-    conditions = ["slice.level = ?", *(f"ifnull(slice.{name}, char(0)) = ?" for name, _ in chosen)]
-    return conditions, [level, *(value for _, value in chosen)]
-
-
-def session_groups(db: sqlite3.Connection, sessions: Sequence[int], where: Filter) -> list[Group]:
-    """See ``Ledger.session_groups``."""
-    conditions, values = filtered(where)
-    table = """json_each(?) AS chosen CROSS JOIN usage_session AS used ON used.session = chosen.value
-        JOIN shape ON shape.no = used.shape"""
-    numbers = orjson.dumps(sessions).decode()
-    return _groups(db, table, ["used.session", "shape.model"], conditions, [numbers, *values])
-
-
-def daily_tokens(db: sqlite3.Connection, first: int, last: int) -> list[tuple[str, int, int]]:
-    """See ``Ledger.daily_tokens``."""
-    query = f"""SELECT slice.vm, used.block, sum(used.input_tokens + used.cache_read_tokens + used.cache_write_tokens
-        + used.output_tokens) FROM slice CROSS JOIN usage_span AS used ON used.slice = slice.no
-        AND used.grain = {spans.BY_DAY} AND used.block BETWEEN ? AND ? WHERE slice.level = ? GROUP BY 1, 2"""
-    return db.execute(query, (first, last, spans.level(("vm",)))).fetchall()
-
-
-def _groups(
-    db: sqlite3.Connection, table: str, keys: Sequence[str], conditions: Sequence[str], values: Sequence[Any]
-) -> list[Group]:
-    kinds = {number: _kind(row) for number, *row in db.execute(f"SELECT no, {_KIND} FROM kind")}
-    named = "".join(f"{key}, " for key in keys)
-    query = f"SELECT {named}used.kind, {_SUMMED} FROM {table} {where_all(conditions)} GROUP BY {named}used.kind"
-    width = len(keys)
-    return [_group(row[:width], kinds[row[width]], row[width + 1 :]) for row in db.execute(query, values)]
-
-
-def _kind(row: Sequence[Any]) -> Kind:
-    return Kind._make((*row[:-1], bool(row[-1])))
-
-
-def _group(key: tuple[Any, ...], kind: Kind, sums: Sequence[int]) -> Group:
-    calls, *numbers = sums
-    without_tokens, priced, micro, rest, acu_known, acu = numbers[2 * CLASSES :]
-    return Group(
-        key,
-        kind,
-        calls,
-        tuple(numbers[:CLASSES]),
-        tuple(numbers[CLASSES : 2 * CLASSES]),
-        without_tokens,
-        priced,
-        micro * MICRO + rest,
-        acu_known,
-        acu,
-    )
-
-
-def filtered(where: Filter) -> tuple[list[str], list[Any]]:
-    """A filter as SQL conditions over ``used`` and ``shape``, with their values."""
-    found: list[tuple[str, Any]] = []
-    if where.window.first is not None:
-        found.append(("used.day >= ?", where.window.first))
-    if where.window.last is not None:
-        found.append((f"used.day > {UNDATED} AND used.day <= ?", where.window.last))
-    for name in ("runtime", "model", "vm", "source"):
-        if (value := getattr(where, name)) is not None:
-            found.append((f"shape.{name} = ?", value))
-    return [condition for condition, _ in found], [value for _, value in found]
-
-
-def where_all(conditions: Sequence[str]) -> str:
-    """Conditions as a WHERE clause; none for none."""
-    return f"WHERE {' AND '.join(conditions)}" if conditions else ""
 
 
 def records(db: sqlite3.Connection, session: int, limit: int) -> list[Entry]:

@@ -16,7 +16,7 @@ from typing import Any, Final
 import orjson
 
 from collector.ledger import SessionHead
-from collector.ledger.reads import filtered, where_all
+from collector.ledger.reads_sums import filtered, where_all
 from collector.ledger.schema import MICRO, TOTALS
 from collector.rows import SORTS, Filter, Page
 from collector.windows import ALL, Calendar

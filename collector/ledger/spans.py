@@ -45,8 +45,23 @@ def days(first: int | None, last: int | None) -> tuple[int, int]:
     return FIRST if first is None else first, LAST if last is None else last
 
 
-def cover(first: int, last: int) -> list[Run]:
-    """Runs of spans that are together exactly the days from ``first`` to ``last``, each day in one of them."""
+def cover(first: int, last: int, end: int = LAST) -> list[Run]:
+    """The fewest runs of spans that are together the days from ``first`` to ``last``, each day in one of them.
+
+    ``end``: the last day of which there is anything. A window that reaches it may go on to where wider spans end.
+    """
+    if last < end:
+        return _cover(first, last)
+    lasts = [last, *(((end >> grain) + 1 << grain) - 1 for grain in GRAINS)]
+    return min((_cover(first, one) for one in lasts), key=lambda runs: (_filled(runs, end), len(runs)))
+
+
+def _filled(runs: Iterable[Run], end: int) -> int:
+    """How many spans of these runs begin by the day ``end``."""
+    return sum(max(0, min(high, end >> grain) - low + 1) for grain, low, high in runs)
+
+
+def _cover(first: int, last: int) -> list[Run]:
     runs: list[Run] = []
     low, high = first, last + 1
     for grain, wider in pairwise(GRAINS):

@@ -24,9 +24,13 @@ from collector.ledger import (
     SecondPrice,
     Seen,
     SessionHead,
+    Total,
+    Use,
     estimates,
     reads,
+    reads_days,
     reads_sessions,
+    reads_sums,
 )
 from collector.ledger.append import append
 from collector.ledger.interning import Numbers
@@ -107,11 +111,19 @@ class SqliteLedger:
 
     def groups(self, by: Sequence[str], where: Filter) -> list[Group]:
         """See ``Ledger.groups``."""
-        return reads.groups(self._db, by, where)
+        return reads_sums.groups(self._db, by, where)
+
+    def totals(self, by: Sequence[str], where: Filter) -> list[Total]:
+        """See ``Ledger.totals``."""
+        return reads_sums.totals(self._db, by, where)
+
+    def by_day(self, by: Sequence[str], where: Filter, after: int | None, limit: int) -> tuple[list[Total], int | None]:
+        """See ``Ledger.by_day``."""
+        return reads_days.by_day(self._db, by, where, after, limit)
 
     def keys(self, by: Sequence[str], where: Filter) -> set[tuple[Any, ...]]:
         """See ``Ledger.keys``."""
-        return reads.keys(self._db, by, where)
+        return reads_sums.keys(self._db, by, where)
 
     def sessions(self, where: Filter, page: Page) -> tuple[list[SessionHead], str | None]:
         """See ``Ledger.sessions``."""
@@ -123,7 +135,7 @@ class SqliteLedger:
 
     def session_groups(self, sessions: Sequence[int], where: Filter) -> list[Group]:
         """See ``Ledger.session_groups``."""
-        return reads.session_groups(self._db, sessions, where)
+        return reads_sums.session_groups(self._db, sessions, where)
 
     def records(self, session: int, limit: int) -> list[Entry]:
         """See ``Ledger.records``."""
@@ -157,9 +169,9 @@ class SqliteLedger:
         """See ``Ledger.seen``."""
         return reads.seen(self._db, by)
 
-    def daily_tokens(self, first: int, last: int) -> list[tuple[str, int, int]]:
-        """See ``Ledger.daily_tokens``."""
-        return reads.daily_tokens(self._db, first, last)
+    def uses(self, first: int, last: int) -> dict[str, Use]:
+        """See ``Ledger.uses``."""
+        return reads_sums.uses(self._db, first, last)
 
     def refused(self) -> list[RefusedRow]:
         """See ``Ledger.refused``."""

@@ -1,6 +1,7 @@
 // The page's only way to data: GET of the collector's own API, with the answer kept until it changes (ETag).
 
 const kept = new Map();
+const joined = new Map();
 const TOKEN = "vm-usage-token";
 
 /** Off loopback readers need the API's token; it is kept for this tab alone. */
@@ -25,6 +26,23 @@ export async function get(path, parameters = {}) {
   kept.set(url, { etag: answer.headers.get("ETag"), body });
   if (kept.size > 200) kept.delete(kept.keys().next().value);
   return body;
+}
+
+/** The rows of an endpoint that answers page by page: the same array as long as every page is unchanged. */
+export async function all(path, parameters = {}) {
+  const key = `${path} ${JSON.stringify(parameters)}`;
+  const pages = [];
+  let cursor;
+  do {
+    pages.push(await get(path, { ...parameters, cursor }));
+    cursor = pages.at(-1).next_cursor;
+  } while (cursor);
+  const known = joined.get(key);
+  if (known?.pages.length === pages.length && pages.every((page, index) => page === known.pages[index])) return known.rows;
+  const rows = pages.flatMap((page) => page.rows);
+  joined.clear(); // one is shown at a time
+  joined.set(key, { pages, rows });
+  return rows;
 }
 
 function headers(known) {

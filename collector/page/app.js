@@ -1,7 +1,7 @@
 // The page: asks the API, fills cards, chart and tables, and asks again every few seconds. State lives in the address,
 // so that a reload or a link shows the same.
 
-import { TokenNeeded, get, useToken } from "./api.js";
+import { TokenNeeded, all, get, useToken } from "./api.js";
 import { cost, explainBadges, learn } from "./badge.js";
 import { Chart, stack } from "./chart.js";
 import { Table, element } from "./table.js";
@@ -176,7 +176,7 @@ async function refresh() {
     learn(await get("states"));
     const [summary, days, models, runtimes, sessions, vms, refused, gaps, sources, everyModel, everyRuntime] = await Promise.all([
       get("summary", { runtime: chosen.runtime, model: chosen.model, vm: chosen.vm }),
-      get("aggregates", { ...where, by }),
+      all("aggregates", { ...where, by }),
       get("models", where),
       get("runtimes", where),
       get("sessions", { ...where, sort: chosen.sort, limit: PAGE, cursor: pages.cursors[pages.at] }),
@@ -197,7 +197,7 @@ async function refresh() {
     const nothing = !everyRuntime.rows.length;
     $("empty").hidden = !nothing;
     fillCards(summary.rows);
-    fillChart(days.rows, chosen);
+    fillChart(days, chosen);
     tables.models.fill(models.rows);
     tables.runtimes.fill(runtimes.rows);
     tables.vms.fill(vms.rows);

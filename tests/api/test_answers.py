@@ -66,6 +66,27 @@ def test_a_breakdown_adds_up_to_its_days(served: Collector) -> None:
     assert parts == days
 
 
+def test_pages_of_a_breakdown_are_whole_days_in_order(served: Collector) -> None:
+    whole = get(served, "/api/local/aggregates?by=model").json()
+    assert whole["next_cursor"] is None
+    rows: list[dict[str, Any]] = []
+    cursor = ""
+    while True:
+        body = get(served, f"/api/local/aggregates?by=model&limit=1{cursor and '&cursor=' + cursor}").json()
+        assert len({row["day"] for row in body["rows"]}) == 1
+        rows += body["rows"]
+        if body["next_cursor"] is None:
+            break
+        cursor = body["next_cursor"]
+    assert rows == whole["rows"]
+
+
+def test_days_that_are_not_broken_down_come_all_at_once(served: Collector) -> None:
+    assert get(served, "/api/local/aggregates").json()["next_cursor"] is None
+    refused = get(served, "/api/local/aggregates?limit=1")
+    assert (refused.status_code, refused.json()["error"]["parameter"]) == (400, "limit")
+
+
 @pytest.mark.parametrize(
     ("query", "parameter"),
     [

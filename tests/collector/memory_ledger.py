@@ -3,7 +3,7 @@
 from dataclasses import replace
 
 from collector import windows
-from collector.ledger import Entry, Group, Kind
+from collector.ledger import Entry, Group, Kind, totals
 from collector.query import Query
 from collector.rows import SourceRow
 from shim.line import TOKEN_CLASSES, Tokens
@@ -24,6 +24,12 @@ class MemoryLedger:
             key = tuple(day if name == "day" else getattr(entry, name) for name in by)
             found.setdefault((key, entry.kind), []).append(entry)
         return [_group(key, kind, entries) for (key, kind), entries in found.items()]
+
+    def totals(self, by, where):
+        return totals.of_groups(self.groups(by, where))
+
+    def by_day(self, by, where, after, limit):
+        return totals.by_day(self.totals(("day", *by), where), after, limit)
 
     def second_prices(self, sessions, where):
         return []

@@ -14,6 +14,7 @@ from hypothesis import strategies as st
 
 from collector.honesty import STATUSES
 from collector.ledger import reads_sessions
+from collector.ledger.totals import of_groups, when
 from collector.query import ALL_RECORDS
 from collector.rows import SORTS, Filter, Page
 from collector.windows import ALL, Window
@@ -152,10 +153,33 @@ def test_every_question_is_answered_as_by_looking_at_each_record(world, where, b
             told[group.key, "cost"] += group.cost_pico
             told[group.key, "output"] += group.sums[TOKEN_CLASSES.index("output_tokens")]
         assert +told == +expected
-        if by and "day" not in by:
+        if by:
             assert machine.ledger.keys(by, where) == {key for key, _ in expected}
+        totals = {total.key: total for total in machine.ledger.totals(by, where)}
+        assert totals == {total.key: total for total in of_groups(machine.ledger.groups(by, where))}
         exported = list(machine.ledger.scan(where))
         assert {entry.id for entry in exported} == {entry.id for entry, _ in chosen(machine, where)}
+
+
+@FEW
+@given(worlds(), FILTERS, st.sampled_from(("runtime", "model")), st.integers(1, 12))
+def test_pages_of_days_are_all_days_in_order_each_whole_and_once(world, where, by, limit):
+    with vm(world.deliveries) as machine:
+        whole = sorted(machine.ledger.totals(("day", by), where), key=when)
+        found, cursor = [], None
+        while True:
+            page = machine.query.breakdown(by, where, limit, cursor)
+            days = {row.day for row in page.rows}
+            assert len(page.rows) <= limit or len(days) == 1
+            assert not days & {row.day for row in found}
+            found += page.rows
+            cursor = page.next_cursor
+            if cursor is None:
+                break
+        days = machine.query.aggregates(where)
+        assert [getattr(row, by) for row in found] == [total.key[1] for total in whole]
+        assert [row.calls for row in found] == [total.calls for total in whole]
+        assert list(dict.fromkeys(row.day for row in found)) == [row.day for row in days]
 
 
 @FEW

@@ -16,6 +16,16 @@ def test_runs_of_spans_are_every_day_of_the_window_once(first, length):
     assert sorted(found) == list(range(first, last + 1))
 
 
+@given(st.integers(-1000, 30_000), st.integers(0, 3000), st.integers(-600, 600))
+def test_a_window_that_reaches_the_last_day_of_all_goes_on_over_days_of_nothing_alone(first, length, beyond):
+    last = first + length
+    end = last - beyond
+    runs = cover(first, last, end)
+    found = sorted(day for grain, low, high in runs for day in range(low << grain, (high + 1) << grain))
+    assert found == list(range(first, first + len(found)))
+    assert [day for day in found if day <= end] == [day for day in range(first, last + 1) if day <= end]
+
+
 @given(st.integers(0, 30_000), st.integers(0, 3000))
 def test_a_window_of_years_takes_few_spans(first, length):
     spans = sum(high - low + 1 for _, low, high in cover(first, first + length))

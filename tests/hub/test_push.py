@@ -10,7 +10,8 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from collector.hub.settings import HubSettings, PushSettings
-from collector.hub.trends import GREW, QUIET, SILENT, trend
+from collector.hub.trends import BEFORE, GREW, LATEST, QUIET, SILENT, trend
+from collector.ledger import Use
 from collector.ledger.sqlite import SqliteLedger
 from collector.push import LONGEST_WAIT, Pusher, PushError, backoff, client, oldest_waiting
 from shim.names import ConfigError
@@ -147,4 +148,6 @@ def test_the_wait_grows_is_bounded_and_honours_the_hub(failures, asked):
     ],
 )
 def test_vms_that_went_quiet_or_grew_stand_out(days, contact, expected):
-    assert trend(days, 100, 10**12 - contact, 10**12) == expected
+    before, *latest = ([days[day] for day in days if first <= day - 100 <= last] for first, last in (BEFORE, *LATEST))
+    latest = [Use(1, *tokens) for tokens in latest if tokens]
+    assert trend(Use(len(before), sum(before)), latest, 10**12 - contact, 10**12) == expected

@@ -5,6 +5,7 @@ from datetime import date
 
 import pytest
 
+from collector.ledger import Use
 from collector.query import ALL_RECORDS, Query
 from collector.rows import Filter, Page
 from collector.windows import UTC, Calendar, Window, number
@@ -150,6 +151,27 @@ def test_days_are_local_days_and_a_record_without_time_has_none(ledger):
     assert days == {number(date(2026, 11, 18)), number(date(2026, 11, 19)), None}
     assert calls(ledger, window=Window(date(2026, 11, 19), None)) == 1
     assert calls(ledger, window=Window(None, date(2026, 11, 18))) == 1
+
+
+def test_a_page_of_days_ends_with_a_whole_day_and_names_the_next(ledger):
+    at = [None, NOON, NOON, NOON + 86_400_000, NOON + 30 * 86_400_000]
+    models = ["a", "a", "b", "b", "a"]
+    ledger.append([line(seq, ts_ms=ts, model=model) for seq, (ts, model) in enumerate(zip(at, models, strict=True), 1)])
+    pages, after = [], None
+    while not pages or after is not None:
+        found, after = ledger.by_day(("model",), ALL_RECORDS, after, 2)
+        pages.append([total.key for total in found])
+    noon = number(date(2026, 11, 18))
+    assert pages == [[(None, "a")], [(noon, "a"), (noon, "b")], [(noon + 1, "b"), (noon + 30, "a")]]
+    found, after = ledger.by_day(("model",), Filter(Window(None, date(2026, 11, 19))), None, 1)
+    assert ([total.key for total in found], after) == ([(noon, "a"), (noon, "b")], noon + 1)
+
+
+def test_what_vms_used_counts_days_and_tokens(ledger):
+    ledger.append([line(1), line(2), line(3, ts_ms=NOON + 86_400_000), line(boot="b2", vm="vm2"), record()])
+    noon = number(date(2026, 11, 18))
+    assert ledger.uses(noon, noon + 1) == {"vm1": Use(2, 3 * 127 + 13), "vm2": Use(1, 127)}
+    assert ledger.uses(noon + 1, noon + 9) == {"vm1": Use(1, 127)}
 
 
 @pytest.mark.parametrize(

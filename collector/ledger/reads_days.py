@@ -1,0 +1,36 @@
+"""Days a page at a time: whole days in order, as many as make a page of totals, without reading the rest."""
+
+from __future__ import annotations
+
+import sqlite3
+from collections.abc import Sequence
+from dataclasses import replace
+
+from collector.ledger import Total, spans
+from collector.ledger.reads_sums import choose, keys, one_state, summed
+from collector.ledger.schema import UNDATED
+from collector.ledger.totals import whole_days
+from collector.rows import Filter
+
+
+def by_day(
+    db: sqlite3.Connection, by: Sequence[str], where: Filter, after: int | None, limit: int
+) -> tuple[list[Total], int | None]:
+    """See ``Ledger.by_day``."""
+    keyed = ("day", *by)
+    with one_state(db):
+        chosen = choose(db, keyed, where)
+        if chosen is None:
+            return [], None
+        numbers = sorted(UNDATED if day is None else day for (day,) in keys(db, ("day",), where))
+        there = [day for day in numbers if after is None or day >= after]
+        # no day has more totals than all days have keys; where they have fewer, more days make a page
+        at, step = 0, max(1, limit // max(1, len(keys(db, by, where))))
+        found: list[Total] = []
+        while at < len(there) and len(found) <= limit // 2:
+            run = (spans.BY_DAY, there[at], there[min(at + step, len(there)) - 1])
+            found += summed(db, keyed, replace(chosen, runs=(run,)))
+            at, step = at + step, 2 * step
+    shown = whole_days(found, limit)
+    last = UNDATED - 1 if not shown else UNDATED if shown[-1].key[0] is None else shown[-1].key[0]
+    return shown, next((day for day in there if day > last), None)
