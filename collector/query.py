@@ -7,7 +7,7 @@ SQL and no engine. All windows are whole local days of one calendar (``collector
 from __future__ import annotations
 
 import time
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import replace
 from datetime import date
 from functools import lru_cache
@@ -47,6 +47,8 @@ from shim.line import TOKEN_CLASSES
 ALL_RECORDS: Final = Filter()
 MAX_DETAIL: Final = 1000
 DAYS_PAGE: Final = 1000
+GROUPS_PAGE: Final = 1000
+SENT: Final = ("runtime", "upstream", "model")
 # Fields that an entry and the row made of it have in common.
 SHARED: Final = (
     "model",
@@ -102,6 +104,15 @@ class Query:
         return DayPage(
             [BreakdownRow(day=_day(total.key[0]), **name, **sums(total)) for total, name in rows], _day(following)
         )
+
+    def groups(self, where: Filter = ALL_RECORDS) -> Iterator[Group]:
+        """The sums by vm, ``SENT`` and kind, VM after VM: what an OpenTelemetry export tells apart."""
+        start: str | None = None
+        while True:
+            found, start = self.ledger.by_vm(SENT, where, start, GROUPS_PAGE)
+            yield from found
+            if start is None:
+                return
 
     def models(self, where: Filter = ALL_RECORDS) -> list[ModelRow]:
         """One row per model, the costliest first."""

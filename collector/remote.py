@@ -105,13 +105,17 @@ class RemoteQuery:
             found.append(SessionDetail(_row(SessionRow, row), calls[:limit], row["more"] or len(calls) > limit))
         return found
 
-    def groups(self, where: Filter = ALL_RECORDS) -> list[Group]:
-        """Sums by ``otlp.DIMENSIONS`` and kind, as ``Ledger.groups`` gives them."""
-        found = []
-        for row in self._ask("groups", where)["rows"]:
-            lists = {name: tuple(row[name]) for name in ("key", "sums", "known")}
-            found.append(_row(Group, {**row, **lists, "kind": Kind(**row["kind"])}))
-        return found
+    def groups(self, where: Filter = ALL_RECORDS) -> Iterator[Group]:
+        """See ``Query.groups``."""
+        cursor: str | None = None
+        while True:
+            body = self._ask("groups", where, {"limit": PAGE, "cursor": cursor})
+            for row in body["rows"]:
+                lists = {name: tuple(row[name]) for name in ("key", "sums", "known")}
+                yield _row(Group, {**row, **lists, "kind": Kind(**row["kind"])})
+            cursor = body["next_cursor"]
+            if cursor is None:
+                return
 
     def summary(self, names: Sequence[str] = windows.WINDOWS, where: Filter = ALL_RECORDS) -> list[SummaryRow]:
         """See ``Query.summary``."""

@@ -3,14 +3,13 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping
-from dataclasses import asdict, dataclass
+from dataclasses import dataclass
 from typing import Any, Final
 
 from collector import honesty
 from collector.api.parameters import MAX_LIMIT, ParameterError, filter_of, page_of
 from collector.entries import flat
-from collector.export.otlp import DIMENSIONS
-from collector.query import Query
+from collector.query import SENT, Query
 from collector.rows import (
     DayRow,
     GapRow,
@@ -97,8 +96,9 @@ def _records(query: Query, values: Values) -> Body:
 
 def _groups(query: Query, values: Values) -> Body:
     """The sums behind the rows, by what an OpenTelemetry export tells apart and by what decides their worth."""
-    groups = query.ledger.groups(DIMENSIONS, filter_of(values, query.window))
-    return {"rows": [{**asdict(group), "kind": group.kind._asdict()} for group in groups]}
+    where, limit = filter_of(values, query.window), values.get("limit", MAX_LIMIT)
+    groups, following = query.ledger.by_vm(SENT, where, values.get("cursor"), limit)
+    return {"rows": [as_json(group) | {"kind": group.kind._asdict()} for group in groups], "next_cursor": following}
 
 
 def _states(query: Query, values: Values) -> Body:
@@ -132,7 +132,10 @@ ENDPOINTS: Final[Mapping[str, Endpoint]] = {
         Endpoint(
             "sessions", "Sessions, a page at a time.", (*WINDOWED, "limit", "cursor", "sort"), SessionRow, _sessions
         ),
-        Endpoint("groups", "Sums by vm, runtime, upstream, model and worth.", WINDOWED, None, _groups),
+        Endpoint(
+            "groups", "Sums by vm, runtime, upstream, model and worth, whole VMs a page at a time.",
+            (*WINDOWED, "limit", "cursor"), None, _groups,
+        ),
         Endpoint("records", "Records whole, in the order of the journal.", ("limit", "cursor"), None, _records),
         Endpoint("session", "One session with its records.", ("session_id", "vm", "runtime"), SessionRow, _session),
         Endpoint("summary", "Sums of every named window.", ("runtime", "model", "vm"), SummaryRow, _summary),

@@ -67,8 +67,7 @@ def command(
     with closing_query(settings, db, hub) as query:
         where = filter_of(query, options)
         if form == "otlp":
-            groups = query.ledger.groups(otlp.DIMENSIONS, where) if hub is None else query.groups(where)
-            made = otlp.requests(groups, semconv, _first_seen(query), time.time())
+            made = otlp.requests(query.groups(where), semconv, _first_seen(query), time.time())
             _otlp(made, output, encoding, endpoint, _headers(given))
         elif hub is None:
             _records(query.ledger.scan(where), query.calendar.today, form, output)

@@ -16,6 +16,7 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
+from itertools import groupby
 from typing import Any, Final
 
 from collector.ledger import Group
@@ -64,23 +65,22 @@ PROVIDER_NAMES: Final = {
     "x-ai": "x_ai",
 }
 COSTS: Final = {"list_price": "usage.cost.list", "billed": "usage.cost.billed", "runtime_price": "usage.cost.runtime"}
-DIMENSIONS: Final = ("vm", "runtime", "upstream", "model")
 CUMULATIVE: Final = 2
 POINTS_PER_REQUEST: Final = 2_000
 
 Point = tuple[str, str, bool, dict[str, Any]]
 
 
-def requests(groups: Sequence[Group], names: str, start: float, now: float) -> Iterator[dict[str, Any]]:
-    """Export requests in OTLP's JSON form from groups by ``DIMENSIONS``; each has at most ``POINTS_PER_REQUEST``.
+def requests(groups: Iterable[Group], names: str, start: float, now: float) -> Iterator[dict[str, Any]]:
+    """Export requests in OTLP's JSON form from ``Query.groups``; each has at most ``POINTS_PER_REQUEST``.
 
     ``names`` is a key of ``NAMES``; ``start`` (of the counting) and ``now`` are epoch seconds.
     """
     times = {"startTimeUnixNano": str(int(start * 1e9)), "timeUnixNano": str(int(now * 1e9))}
-    by_vm: dict[str, dict[tuple[Any, ...], list[Group]]] = {}
-    for group in groups:
-        by_vm.setdefault(group.key[0], {}).setdefault(group.key, []).append(group)
-    for vm, found in sorted(by_vm.items()):
+    for vm, own in groupby(groups, lambda group: group.key[0]):
+        found: dict[tuple[Any, ...], list[Group]] = {}
+        for group in own:
+            found.setdefault(group.key, []).append(group)
         points = [point for key in sorted(found, key=str) for point in _points(key, found[key], names)]
         for first in range(0, len(points), POINTS_PER_REQUEST):
             yield _request(vm, points[first : first + POINTS_PER_REQUEST], times)

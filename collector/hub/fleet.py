@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections import Counter
+from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 from datetime import date
 from typing import Final, Protocol
@@ -160,6 +161,14 @@ def refusals(states: Sequence[VmState], refused: Sequence[tuple[str, str, int, i
         for vm, reason, count, first, last, example in refused
     ]  # fmt: skip
     return told + own
+
+
+def counts(rows: Iterable[RefusedRow]) -> dict[str, int]:
+    """What ``Ledger.refused_counts`` says."""
+    found: Counter[str] = Counter()
+    for row in rows:
+        found[row.reason] += row.count
+    return dict(found)
 
 
 def sources(states: Sequence[VmState]) -> list[SourceRow]:

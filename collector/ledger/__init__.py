@@ -216,6 +216,12 @@ class Ledger(Protocol):
         them than make ``limit`` totals.
         """
 
+    def by_vm(self, by: Sequence[str], where: Filter, start: str | None, limit: int) -> tuple[list[Group], str | None]:
+        """The groups by vm and ``by``, VM after VM from ``start`` on, a page at a time, and the VM of the next page.
+
+        Whole VMs, at least one, that make ``limit`` groups; all of them where a part would cost what the whole costs.
+        """
+
     def keys(self, by: Sequence[str], where: Filter) -> set[tuple[Any, ...]]:
         """The keys that ``groups`` would have, without their sums."""
 
@@ -242,6 +248,9 @@ class Ledger(Protocol):
 
     def refused(self) -> list[RefusedRow]:
         """What was refused, by reason, runtime and vm."""
+
+    def refused_counts(self) -> dict[str, int]:
+        """How much ``refused`` lists for each reason."""
 
     def gaps(self) -> list[GapRow]:
         """Runs of missing usage lines."""

@@ -106,7 +106,8 @@ class ClickHouseLedger:
         taken = [delivery for delivery, answer in zip(deliveries, answers, strict=True) if answer is None]
         told = {id(delivery): _refused(delivery, foreign) for delivery in taken}
         self._refuse([(delivery, told[id(delivery)]) for delivery in taken])
-        self._write("hub_vm", ({name: getattr(states[vm], name) for name in VM.names} for vm in _vms(taken)))
+        vms = dict.fromkeys(delivery.head.vm for delivery in taken)
+        self._write("hub_vm", ({name: getattr(states[vm], name) for name in VM.names} for vm in vms))
         return [
             answer if answer is not None else Answer(delivery.head.after, told[id(delivery)])
             for delivery, answer in zip(deliveries, answers, strict=True)
@@ -252,9 +253,11 @@ class ClickHouseLedger:
 
     def by_day(self, by: Sequence[str], where: Filter, after: int | None, limit: int) -> tuple[list[Total], int | None]:
         """See ``Ledger.by_day``."""
-        if after is not None:
-            where = replace(where, window=replace(where.window, since=windows.day(after)))
-        return totals.by_day(self.totals(("day", *by), where), after, limit)
+        return reads.by_day(self.totals, by, where, after, limit)
+
+    def by_vm(self, by: Sequence[str], where: Filter, start: str | None, limit: int) -> tuple[list[Group], str | None]:
+        """See ``Ledger.by_vm``."""
+        return reads.by_vm(self.groups(("vm", *by), where), start), None
 
     def keys(self, by: Sequence[str], where: Filter) -> set[tuple[Any, ...]]:
         """See ``Ledger.keys``."""
@@ -306,6 +309,10 @@ class ClickHouseLedger:
         """See ``Ledger.refused``."""
         query = "SELECT vm, reason, count(), min(at), max(at), min(id) FROM hub_refused FINAL GROUP BY vm, reason"
         return fleet.refusals(self.states(), [tuple(row) for row in self._ask(query)])
+
+    def refused_counts(self) -> dict[str, int]:
+        """See ``Ledger.refused_counts``."""
+        return fleet.counts(self.refused())
 
     def sources(self) -> list[SourceRow]:
         """See ``Ledger.sources``."""
@@ -382,10 +389,6 @@ class ClickHouseLedger:
 def _refused(delivery: Delivery, foreign: set[str]) -> list[tuple[str, str]]:
     """What a VM is told of records that were not taken."""
     return [*delivery.refused, *((entry.id, "other_vm") for entry in delivery.entries if entry.id in foreign)]
-
-
-def _vms(deliveries: Iterable[Delivery]) -> list[str]:
-    return list(dict.fromkeys(delivery.head.vm for delivery in deliveries))
 
 
 def _token(row: Sequence[Any]) -> Token:

@@ -8,11 +8,11 @@ from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any, Final
 
 from collector.entries import NAMES, entry_of
-from collector.ledger import Entry, Group, Kind, Seen, SessionHead, Use
+from collector.ledger import Entry, Group, Kind, Seen, SessionHead, Total, Use, totals
 from collector.ledger.clickhouse_days import IS_RECORD, Row, session_number
 from collector.ledger.clickhouse_schema import SUMS
 from collector.ledger.schema import UNDATED
@@ -82,6 +82,20 @@ def groups(
         found += _grouped(ask, keys, sums, "usage_day", [among, *chosen], values)
         found = merged(found)
     return found
+
+
+def by_day(
+    ask: Callable[[Sequence[str], Filter], list[Total]], by: Sequence[str], where: Filter, after: int | None, limit: int
+) -> tuple[list[Total], int | None]:
+    """See ``Ledger.by_day``; ``ask`` is ``Ledger.totals``."""
+    if after is not None:
+        where = replace(where, window=replace(where.window, since=day(after)))
+    return totals.by_day(ask(("day", *by), where), after, limit)
+
+
+def by_vm(found: Iterable[Group], start: str | None) -> list[Group]:
+    """See ``Ledger.by_vm``: what there is from a VM on, in order."""
+    return sorted((group for group in found if start is None or group.key[0] >= start), key=lambda group: group.key[0])
 
 
 def session_groups(ask: Ask, sessions: Sequence[int], where: Filter, folds: Folds) -> list[Group]:

@@ -144,6 +144,14 @@ def refused(db: sqlite3.Connection) -> list[RefusedRow]:
     return rows
 
 
+def refused_counts(db: sqlite3.Connection) -> dict[str, int]:
+    """See ``Ledger.refused_counts``."""
+    query = f"""SELECT reason, sum(count) FROM refusal GROUP BY reason UNION ALL SELECT 'copy', count(*) FROM copy
+        UNION ALL SELECT 'twin', count(*) FROM record INDEXED BY record_withdrawn
+        WHERE withdrawn = {TWIN} AND withdrawn > 0"""
+    return {reason: count for reason, count in db.execute(query) if count}
+
+
 def _copies(db: sqlite3.Connection) -> list[RefusedRow]:
     query = """SELECT session.runtime, session.vm, sum(copied.calls), min(copied.first), max(copied.last),
         lower(hex(min(copied.example))) FROM (

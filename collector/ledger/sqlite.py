@@ -28,7 +28,7 @@ from collector.ledger import (
     Use,
     estimates,
     reads,
-    reads_days,
+    reads_pages,
     reads_sessions,
     reads_sums,
 )
@@ -119,7 +119,11 @@ class SqliteLedger:
 
     def by_day(self, by: Sequence[str], where: Filter, after: int | None, limit: int) -> tuple[list[Total], int | None]:
         """See ``Ledger.by_day``."""
-        return reads_days.by_day(self._db, by, where, after, limit)
+        return reads_pages.by_day(self._db, by, where, after, limit)
+
+    def by_vm(self, by: Sequence[str], where: Filter, start: str | None, limit: int) -> tuple[list[Group], str | None]:
+        """See ``Ledger.by_vm``."""
+        return reads_pages.by_vm(self._db, by, where, start, limit)
 
     def keys(self, by: Sequence[str], where: Filter) -> set[tuple[Any, ...]]:
         """See ``Ledger.keys``."""
@@ -176,6 +180,10 @@ class SqliteLedger:
     def refused(self) -> list[RefusedRow]:
         """See ``Ledger.refused``."""
         return reads.refused(self._db)
+
+    def refused_counts(self) -> dict[str, int]:
+        """See ``Ledger.refused_counts``."""
+        return reads.refused_counts(self._db)
 
     def gaps(self) -> list[GapRow]:
         """See ``Ledger.gaps``."""

@@ -87,6 +87,10 @@ class SqliteFleet(SqliteLedger):
         query = "SELECT vm, reason, count(*), min(at), max(at), min(id) FROM hub_refused GROUP BY vm, reason"
         return fleet.refusals(self.states(), self.select(query))
 
+    def refused_counts(self) -> dict[str, int]:
+        """See ``Ledger.refused_counts``."""
+        return fleet.counts(self.refused())
+
     def sources(self) -> list[SourceRow]:
         """See ``Ledger.sources``."""
         return fleet.sources(self.states())

@@ -3,6 +3,7 @@
 from dataclasses import replace
 
 from collector import windows
+from collector.hub import fleet
 from collector.ledger import Entry, Group, Kind, totals
 from collector.query import Query
 from collector.rows import SourceRow
@@ -31,6 +32,10 @@ class MemoryLedger:
     def by_day(self, by, where, after, limit):
         return totals.by_day(self.totals(("day", *by), where), after, limit)
 
+    def by_vm(self, by, where, start, limit):
+        found = self.groups(("vm", *by), where)
+        return sorted((one for one in found if start is None or one.key[0] >= start), key=lambda one: one.key[0]), None
+
     def second_prices(self, sessions, where):
         return []
 
@@ -47,6 +52,9 @@ class MemoryLedger:
 
     def refused(self):
         return self._refused
+
+    def refused_counts(self):
+        return fleet.counts(self._refused)
 
     def gaps(self):
         return self._gaps

@@ -24,7 +24,6 @@ from collector.export import parquet as parquet_export
 from collector.export.records import NAMES
 from collector.honesty import BASES, STATUSES
 from collector.money import PICO, to_pico
-from collector.query import ALL_RECORDS
 from collector.rates import Card, Rates, from_data
 from collector.windows import UTC, Calendar
 from shim.line import TOKEN_CLASSES, Tokens
@@ -236,7 +235,7 @@ def receiving(receiver):
 
 def sent(entries, names="latest", encoding="protobuf", answers=(), waits=None):
     receiver = Receiver(answers)
-    groups = query(entries).ledger.groups(otlp.DIMENSIONS, ALL_RECORDS)
+    groups = query(entries).groups()
     with receiving(receiver) as url:
         made = otlp.requests(groups, names, NOON, NOW)
         result = otlp_send.send(made, url, {"x-key": "v"}, encoding, (waits if waits is not None else []).append)

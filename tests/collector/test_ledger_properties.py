@@ -13,6 +13,7 @@ from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
 from collector.honesty import STATUSES
+from collector.hub import fleet
 from collector.ledger import reads_sessions
 from collector.ledger.totals import of_groups, when
 from collector.query import ALL_RECORDS
@@ -180,6 +181,31 @@ def test_pages_of_days_are_all_days_in_order_each_whole_and_once(world, where, b
         assert [getattr(row, by) for row in found] == [total.key[1] for total in whole]
         assert [row.calls for row in found] == [total.calls for total in whole]
         assert list(dict.fromkeys(row.day for row in found)) == [row.day for row in days]
+
+
+@FEW
+@given(worlds(), FILTERS, st.integers(1, 12))
+def test_pages_of_vms_are_all_groups_once_each_vm_whole(world, where, limit):
+    with vm(world.deliveries) as machine:
+        found, start = [], None
+        while True:
+            page, start = machine.ledger.by_vm(("runtime", "model"), where, start, limit)
+            vms = {group.key[0] for group in page}
+            assert len(page) <= limit or len(vms) == 1
+            assert not vms & {group.key[0] for group in found}
+            found += page
+            if start is None:
+                break
+        assert found == sorted(found, key=lambda group: group.key[0])
+        whole = machine.ledger.groups(("vm", "runtime", "model"), where)
+        assert sorted(found, key=str) == sorted(whole, key=str)
+
+
+@FEW
+@given(worlds())
+def test_what_is_refused_is_counted_as_it_is_listed(world):
+    with vm(world.deliveries) as machine:
+        assert machine.ledger.refused_counts() == fleet.counts(machine.ledger.refused())
 
 
 @FEW

@@ -1,4 +1,4 @@
-"""Days a page at a time: whole days in order, as many as make a page of totals, without reading the rest."""
+"""Sums a page at a time: whole days or whole VMs in order, as many as make a page, without reading the rest."""
 
 from __future__ import annotations
 
@@ -6,8 +6,8 @@ import sqlite3
 from collections.abc import Sequence
 from dataclasses import replace
 
-from collector.ledger import Total, spans
-from collector.ledger.reads_sums import choose, keys, one_state, summed
+from collector.ledger import Group, Total, spans
+from collector.ledger.reads_sums import choose, groups, keys, one_state, summed
 from collector.ledger.schema import UNDATED
 from collector.ledger.totals import whole_days
 from collector.rows import Filter
@@ -34,3 +34,18 @@ def by_day(
     shown = whole_days(found, limit)
     last = UNDATED - 1 if not shown else UNDATED if shown[-1].key[0] is None else shown[-1].key[0]
     return shown, next((day for day in there if day > last), None)
+
+
+def by_vm(
+    db: sqlite3.Connection, by: Sequence[str], where: Filter, start: str | None, limit: int
+) -> tuple[list[Group], str | None]:
+    """See ``Ledger.by_vm``."""
+    found: list[Group] = []
+    with one_state(db):
+        for (vm,) in sorted(keys(db, ("vm",), where)):
+            if start is None or vm >= start:
+                own = groups(db, ("vm", *by), replace(where, vm=vm))
+                if found and len(found) + len(own) > limit:
+                    return found, vm
+                found += own
+    return found, None
