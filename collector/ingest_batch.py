@@ -10,12 +10,12 @@ from collections.abc import Sequence
 
 import msgspec
 
+from collector.call import MAX_PLAUSIBLE
 from collector.ingest_sessions import SessionLists, epoch_ms, record_key
 from collector.ledger.interning import Shape
 from collector.ledger.schema import UNDATED
 from collector.ledger.settle import Settler, side_of
 from collector.ledger.writer import AT, Row, Stored, Transaction
-from collector.lines import MAX_PLAUSIBLE
 from collector.merge import Version, is_evidence, prefer, version
 from collector.pricing import Pricer
 from collector.quotes import kind_of

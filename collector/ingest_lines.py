@@ -10,13 +10,14 @@ from collections import Counter
 from collections.abc import Callable, Sequence
 from typing import Final, NamedTuple
 
+from collector.call import Call
 from collector.ingest_report import IngestReport
 from collector.ledger import clash
 from collector.ledger.interning import Shape
 from collector.ledger.settle import Settler, side_of
 from collector.ledger.tally import Tally
 from collector.ledger.writer import AT, LINE, Row, Transaction
-from collector.lines import Call, LineReader
+from collector.lines import LineReader
 from collector.quotes import Quote, Quotes
 from shim.line import LineError
 

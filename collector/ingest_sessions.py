@@ -12,12 +12,12 @@ import math
 from collections.abc import Sequence
 from typing import Final
 
+from collector.call import MAX_TS
 from collector.ledger import Kind
 from collector.ledger.interning import Shape
 from collector.ledger.schema import UNDATED
 from collector.ledger.settle import STAND_IN, Settler
 from collector.ledger.writer import AT, Listing, Transaction
-from collector.lines import MAX_TS
 from collector.merge import Version
 from collector.record import Session
 from shim.allowlist import Allowlist

@@ -8,72 +8,17 @@ through ``shim.line.from_object``, which alone decides what is refused and why.
 from __future__ import annotations
 
 import re
-from typing import Annotated, Final
+from typing import Final
 
 import msgspec
 
-from shim.line import ID, MAX_LINE, NAME, TOKEN_CLASSES, Line, LineError, Tokens, from_object, parse
+from collector.call import MAX_PLAUSIBLE, MAX_TS, Call
+from shim.line import ID, MAX_LINE, NAME, TOKEN_CLASSES, Line, LineError, from_object, parse
 
-# Impossible for one call, and small enough that sums over a million hostile lines stay inside 64 bits.
-MAX_PLAUSIBLE: Final = 10**13
 MAX_SEQ: Final = 2**40 - 1
-MAX_TS: Final = 253_370_764_800  # the year 9999: later days have no calendar
 MAX_REMEMBERED: Final = 20_000
 
-Count = Annotated[int, msgspec.Meta(ge=0, le=MAX_PLAUSIBLE)] | None
-Status = Annotated[int, msgspec.Meta(ge=0, le=999)] | None
 Names = tuple[str | None, ...]
-
-
-class Call(msgspec.Struct, gc=False):
-    """One validated usage line: ``shim.line.Line`` flat. ``ts`` in epoch seconds.
-
-    ``boot``, ``seq`` and ``form`` are ours, whatever a line says under these keys; ``form`` numbers the combination of
-    ``NAMES`` within one reader.
-    """
-
-    v: int
-    id: str
-    ts: Annotated[float, msgspec.Meta(ge=0, lt=MAX_TS)]
-    session: str
-    response: str | None
-    input_tokens: Count
-    cache_read_tokens: Count
-    cache_write_tokens: Count
-    cache_write_1h_tokens: Count
-    output_tokens: Count
-    reasoning_tokens: Count
-    duration_ms: Count
-    ttft_ms: Count
-    http_status: Status
-    stream: bool | None
-    reported_cost_usd: float | None
-    vm: str
-    runtime: str
-    upstream: str
-    wire: str
-    model: str | None
-    session_source: str
-    usage: str
-    outcome: str
-    service_tier: str | None
-    boot: str = ""
-    seq: int = 0
-    form: int = 0
-
-    @property
-    def tokens(self) -> Tokens:
-        """The token classes."""
-        return Tokens(
-            self.input_tokens,
-            self.cache_read_tokens,
-            self.cache_write_tokens,
-            self.cache_write_1h_tokens,
-            self.output_tokens,
-            self.reasoning_tokens,
-        )
-
-
 # An id where a line has its own; what is damaged around it does not matter.
 TOLD_ID: Final = re.compile(rb'"id"[ \t]*:[ \t]*"(' + ID.pattern.encode() + rb')"')
 NAMES: Final = ("vm", "runtime", "upstream", "wire", "model", "session_source", "usage", "outcome", "service_tier")

@@ -11,8 +11,8 @@ import sys
 from dataclasses import dataclass, replace
 from typing import Final
 
+from collector.call import Call
 from collector.ledger import Kind
-from collector.lines import Call
 from collector.money import to_pico
 from collector.pricing import Priced, Pricer
 from collector.rates import MAX_PLAUSIBLE_TOKENS, Card

@@ -1,8 +1,9 @@
-"""Build hook: the shim's hot modules as C extensions by mypyc, from the same sources, where that can be done.
+"""Build hook: the modules that every call or line passes as C extensions by mypyc, where that can be done.
 
-A wheel gets them if this Python can build extensions (a C compiler and ``Python.h``); else it is a pure one, which does
-the same and takes a quarter more processor time for a plain call. ``VM_USAGE_PURE=1`` asks for a pure one. Editable
-installations stay pure. The compiled modules lie beside their sources, which tracebacks show.
+They are made from the same sources. A wheel gets them if this Python can build extensions (a C compiler and
+``Python.h``); else it is a pure one, which does the same and takes a quarter more processor time for a plain call or
+for a line that is ingested. ``VM_USAGE_PURE=1`` asks for a pure one. Editable installations stay pure. The compiled
+modules lie beside their sources, which tracebacks show.
 """
 
 from __future__ import annotations
@@ -25,9 +26,9 @@ COMPILER = ["mypy>=1.13", "setuptools>=68", "aiohttp>=3.14,<4", "msgspec>=0.18",
 SETUP = """
 from setuptools import setup
 from mypyc.build import mypycify
-setup(name="shim", packages=[], ext_modules=mypycify(
+setup(name="vm_usage", packages=[], ext_modules=mypycify(
     ["--ignore-missing-imports", "--no-warn-unused-ignores", *{modules!r}],
-    opt_level="3", debug_level="0", group_name="vm_usage_shim"))
+    opt_level="3", debug_level="0", group_name="vm_usage"))
 """
 
 
@@ -49,7 +50,7 @@ class CompileHook(BuildHookInterface[Any]):
         with TemporaryDirectory() as folder:
             built = self._compile(Path(folder))
             if not built:
-                self.app.display_warning("The shim could not be compiled: a pure wheel.")
+                self.app.display_warning("The modules could not be compiled: a pure wheel.")
                 return
             kept = Path(self.directory) / ".compiled"
             shutil.rmtree(kept, ignore_errors=True)
@@ -80,7 +81,9 @@ class CompileHook(BuildHookInterface[Any]):
 
     def _compile(self, folder: Path) -> list[Path]:
         """The extension modules, made in ``folder``; none where that failed, which is said on the error output."""
-        shutil.copytree(Path(self.root) / "shim", folder / "shim", ignore=shutil.ignore_patterns("*.so", "__pycache__"))
+        for package in self.build_config.packages:
+            left_out = shutil.ignore_patterns("*.so", "__pycache__")
+            shutil.copytree(Path(self.root) / package, folder / package, ignore=left_out)
         (folder / "setup.py").write_text(SETUP.format(modules=self.config["modules"]), encoding="utf-8")
         command = [sys.executable, "setup.py", "-q", "build_ext", "--inplace"]
         done = subprocess.run(command, cwd=folder, capture_output=True, text=True, check=False)

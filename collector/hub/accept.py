@@ -13,12 +13,13 @@ from typing import Annotated, Any, Final
 import msgspec
 import orjson
 
+from collector.call import MAX_PLAUSIBLE
 from collector.entries import NAMES, entry_of
 from collector.honesty import BASES, SOURCES, STATUSES
 from collector.hub.batch import VERSION
 from collector.ledger import Entry
 from collector.ledger.schema import WITHDRAWN
-from collector.lines import MAX_PLAUSIBLE, MAX_SEQ
+from collector.lines import MAX_SEQ
 from collector.record import GRAINS
 from collector.record import SOURCES as KINDS_OF_SOURCE
 from shim.line import ID, USAGE_STATES

@@ -96,7 +96,7 @@ def _append_records(tx: Transaction, entries: dict[bytes, Entry], keep_known: bo
         mine = Version(entry.session_id, entry.owner_ms, entry.revision, content(row))
         if old is None:
             added.append(row)
-        elif row != old.row and _replaces(mine, old, keep_known):
+        elif (row, mine) != (old.row, old.version) and _replaces(mine, old, keep_known):
             replaced.append(row)
         else:
             continue

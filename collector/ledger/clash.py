@@ -16,8 +16,8 @@ from collections.abc import Mapping, Sequence
 from dataclasses import replace
 from typing import Any, Final
 
+from collector.call import Call
 from collector.ledger import Entry
-from collector.lines import Call
 from shim.line import TOKEN_CLASSES
 
 # Columns of ``record`` that hold what a usage line says for good.

@@ -57,7 +57,9 @@ FIND_SLICE: Final = _find("slice", ("level", *SLICE)).replace("ifnull(level, cha
 ADD_SLICE: Final = _insert("slice", ("level", *SLICE))
 ADD_TO_SLICE: Final = "INSERT OR IGNORE INTO shape_slice VALUES (?, ?)"
 FIND_SESSION: Final = "SELECT no FROM session WHERE vm = ? AND runtime = ? AND session_id = ?"
-ADD_SESSION: Final = _insert("session", ("vm", "runtime", "session_id", "listed", "model_source", "calls", "recency"))
+ADD_SESSION: Final = _insert(
+    "session", ("vm", "runtime", "session_id", "listed", "model_source", "calls", "recency")
+).replace("INSERT", "INSERT OR IGNORE")
 
 
 class Numbers:
@@ -110,9 +112,12 @@ class Numbers:
     def session(self, vm: str, runtime: str, session_id: str) -> int:
         """The number of a session."""
         key = (vm, runtime, session_id)
-        return self._sessions.get(key) or self._keep(
-            self._sessions, key, FIND_SESSION, ADD_SESSION, (*key, 0, "none", 0, 0), 3
-        )
+        if number := self._sessions.get(key):
+            return number
+        # Most that are not remembered are new.
+        added = self._db.execute(ADD_SESSION, (*key, 0, "none", 0, 0))
+        number = added.lastrowid if added.rowcount else self._db.execute(FIND_SESSION, key).fetchone()[0]
+        return self._remember(self._sessions, key, number)
 
     def _keep(
         self,
@@ -127,6 +132,10 @@ class Numbers:
         wanted = [ABSENT if value is None else value for value in values[:searched]]
         row = self._db.execute(find, wanted).fetchone()
         number = int(row[0]) if row else self._db.execute(add, values).lastrowid
+        return self._remember(known, key, number)
+
+    @staticmethod
+    def _remember(known: dict[Any, int], key: Any, number: int | None) -> int:
         assert number is not None
         if len(known) >= MAX_REMEMBERED:
             known.clear()

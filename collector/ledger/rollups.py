@@ -58,12 +58,13 @@ _OWN: Final = f"ifnull(sum(calls), 0), ifnull(sum({_TOKENS}), 0), ifnull(sum(cos
 GROWN: Final = f"SELECT session, min(first), max(last), {_OWN} FROM delta GROUP BY session"
 GROWN_MODELS: Final = """SELECT delta.session, ifnull(delta.last, -1), shape.model, shape.model_source
     FROM delta JOIN shape ON shape.no = delta.shape WHERE shape.model IS NOT NULL ORDER BY 1, 2, 3"""
-GROW: Final = """UPDATE session SET first = min(ifnull(first, ?1), ifnull(?1, first)),
+_NEWER: Final = "?7 IS NOT NULL AND (last_model_at IS NULL OR (?7, ?8) >= (last_model_at, last_model))"
+GROW: Final = f"""UPDATE session SET first = min(ifnull(first, ?1), ifnull(?1, first)),
     last = max(ifnull(last, ?2), ifnull(?2, last)), calls = calls + ?3, tokens = tokens + ?4,
-    cost_micro = cost_micro + ?5, cost_rest = cost_rest + ?6,
-    recency = max(ifnull(recency, 0), ifnull(?2, 0)) WHERE no = ?7"""
-GROW_MODEL: Final = """UPDATE session SET last_model_at = ?1, last_model = ?2, last_model_source = ?3
-    WHERE no = ?4 AND (last_model_at IS NULL OR (?1, ?2) >= (last_model_at, last_model))"""
+    cost_micro = cost_micro + ?5, cost_rest = cost_rest + ?6, recency = max(ifnull(recency, 0), ifnull(?2, 0)),
+    last_model_at = iif({_NEWER}, ?7, last_model_at), last_model = iif({_NEWER}, ?8, last_model),
+    last_model_source = iif({_NEWER}, ?9, last_model_source) WHERE no = ?10"""
+NO_MODEL: Final = (None, None, None)
 _RECORDS: Final = "FROM record WHERE record.session = session.no AND withdrawn = 0"
 LOOK_AGAIN: Final = f"""UPDATE session SET
     first = (SELECT min(ts) {_RECORDS}), last = (SELECT max(ifnull(ended, ts)) {_RECORDS}),
@@ -167,7 +168,6 @@ class Rollups:
 
     def _grow(self) -> None:
         """Sessions that only gained records: no look back at the old ones."""
-        grown = self._db.execute(GROWN).fetchall()
-        self._db.executemany(GROW, [(*sums, session) for session, *sums in grown])
         newest = {session: (at, model, how) for session, at, model, how in self._db.execute(GROWN_MODELS)}
-        self._db.executemany(GROW_MODEL, [(*model, session) for session, model in newest.items()])
+        grown = self._db.execute(GROWN).fetchall()
+        self._db.executemany(GROW, [(*sums, *newest.get(session, NO_MODEL), session) for session, *sums in grown])

@@ -1,4 +1,4 @@
-"""The compiled wheel: where it can be built, its modules pass the shim's own tests."""
+"""The compiled wheel: where it can be built, its modules pass their own tests."""
 
 from __future__ import annotations
 
@@ -24,6 +24,7 @@ TESTS = (
     *(f"tests/shim/test_{name}.py" for name in ("guard", "identity", "ids", "inflight", "inject", "line")),
     *(f"tests/shim/test_{name}.py" for name in ("metered_calls", "no_content", "nobody_let_in", "response", "routes")),
     *(f"tests/shim/test_{name}.py" for name in ("session", "shim_errors", "sink", "sink_properties", "transparency")),
+    *(f"tests/collector/test_{name}.py" for name in ("id_clashes", "ingest", "lines")),
     "tests/faults/test_hang_ups.py",
     "tests/faults/test_signals.py",
     "tests/wires/test_whole.py",
@@ -62,13 +63,13 @@ def test_the_modules_that_the_project_names_are_compiled(checkout: Path, wheel: 
     modules = project["tool"]["hatch"]["build"]["targets"]["wheel"]["hooks"]["custom"]["modules"]
     built = {name for name in wheel.namelist() if name.endswith(".so")}
     suffix = sysconfig.get_config_var("EXT_SUFFIX")
-    assert built == {"vm_usage_shim__mypyc" + suffix, *(name.removesuffix(".py") + suffix for name in modules)}
+    assert built == {"vm_usage__mypyc" + suffix, *(name.removesuffix(".py") + suffix for name in modules)}
     assert set(modules) <= set(wheel.namelist())
     assert [path.name for path in (checkout / "dist").iterdir()] == [Path(wheel.filename or "").name]
 
 
 @pytest.mark.timeout(600)
-def test_they_pass_the_tests_of_the_shim(checkout: Path, wheel: zipfile.ZipFile) -> None:
+def test_they_pass_their_tests(checkout: Path, wheel: zipfile.ZipFile) -> None:
     """In an environment of their own, whose other packages are those of this one."""
     environment = checkout.parent / "venv"
     venv.create(environment, symlinks=True)
