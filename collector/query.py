@@ -173,10 +173,10 @@ class Query:
         contacts = self.ledger.contacts()
         if not contacts:
             return {}
-        now_ms, today = int(self.clock() * 1000), self.calendar.today(self.clock())
-        before, *latest = (
-            self.ledger.uses(*(windows.number(today) + day for day in days)) for days in (trends.BEFORE, *trends.LATEST)
-        )
+        now_ms = int(self.clock() * 1000)
+        today = windows.number(self.calendar.today(self.clock()))
+        runs = [(today + first, today + last) for first, last in (trends.BEFORE, *trends.LATEST)]
+        before, *latest = self.ledger.uses(runs)
         return {
             one.vm: {
                 "last_contact": iso(one.last_ms),

@@ -243,8 +243,8 @@ class Ledger(Protocol):
     def seen(self, by: str) -> list[Seen]:
         """First, last and number of sessions per ``vm`` or ``runtime``."""
 
-    def uses(self, first: int, last: int) -> dict[str, Use]:
-        """What each VM used from day number ``first`` to ``last``; only those that have records there."""
+    def uses(self, runs: Sequence[tuple[int, int]]) -> list[dict[str, Use]]:
+        """For each run of days (first and last day number): what each VM used in it that has records there."""
 
     def refused(self) -> list[RefusedRow]:
         """What was refused, by reason, runtime and vm."""

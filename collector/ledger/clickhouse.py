@@ -287,9 +287,9 @@ class ClickHouseLedger:
         """See ``Ledger.seen``."""
         return reads.seen(self._ask, by, self.folds())
 
-    def uses(self, first: int, last: int) -> dict[str, Use]:
+    def uses(self, runs: Sequence[tuple[int, int]]) -> list[dict[str, Use]]:
         """See ``Ledger.uses``."""
-        return reads.uses(self.groups, first, last)
+        return reads.uses(self.groups, runs)
 
     def changes(self, after: int, limit: int) -> tuple[int, list[Entry]]:
         """See ``Ledger.changes``."""

@@ -260,15 +260,19 @@ def seen(ask: Ask, by: str, folds: Folds) -> list[Seen]:
     return list(found.values())
 
 
-def uses(ask: Callable[[Sequence[str], Filter], list[Group]], first: int, last: int) -> dict[str, Use]:
+def uses(ask: Callable[[Sequence[str], Filter], list[Group]], runs: Sequence[tuple[int, int]]) -> list[dict[str, Use]]:
     """See ``Ledger.uses``; ``ask`` is ``Ledger.groups``."""
-    days: dict[str, set[int]] = {}
-    tokens: Counter[str] = Counter()
+    first, last = min(first for first, _ in runs), max(last for _, last in runs)
+    tokens: Counter[tuple[str, int]] = Counter()
     for group in ask(("vm", "day"), Filter(Window(day(first), day(last)))):
-        vm, number = group.key
-        days.setdefault(vm, set()).add(number)
-        tokens[vm] += sum(group.sums[TOKEN_CLASSES.index(name)] for name in TOTAL_CLASSES)
-    return {vm: Use(len(found), tokens[vm]) for vm, found in days.items()}
+        tokens[group.key] += sum(group.sums[TOKEN_CLASSES.index(name)] for name in TOTAL_CLASSES)
+    found: list[dict[str, Use]] = [{} for _ in runs]
+    for one, (first, last) in zip(found, runs, strict=True):
+        for (vm, number), total in tokens.items():
+            if first <= number <= last:
+                use = one.get(vm, Use(0, 0))
+                one[vm] = Use(use.days + 1, use.tokens + total)
+    return found
 
 
 def entry(row: Sequence[Any]) -> Entry:

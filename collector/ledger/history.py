@@ -184,3 +184,4 @@ SPANS: Final = (
     "DROP INDEX record_withdrawn",
     "CREATE INDEX record_withdrawn ON record (withdrawn, shape, ts) WHERE withdrawn > 0",
 )
+SLICES: Final = ("CREATE INDEX slice_model ON slice (level, model) WHERE model IS NOT NULL",)

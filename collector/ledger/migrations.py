@@ -46,6 +46,13 @@ def m003_spans(db: sqlite3.Connection) -> None:
         db.execute(statement)
 
 
+@migration
+def m004_slices(db: sqlite3.Connection) -> None:
+    """The slices of one model are found without looking at those of every VM."""
+    for statement in history.SLICES:
+        db.execute(statement)
+
+
 def migrate(db: sqlite3.Connection, migrations: list[Migration] = MIGRATIONS) -> list[str]:
     """Bring a ledger to this version's schema; the names of what was applied now.
 

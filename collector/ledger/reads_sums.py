@@ -27,8 +27,14 @@ _SUMMED: Final = ", ".join(f"sum(used.{name})" for name in SUMS)
 # Sums of a total that are of counted kinds alone.
 _OF_COUNTED: Final = ("without_tokens", "cost_micro", "cost_rest")
 _OF_ALL: Final = tuple(name for name in SUMS if name not in (*_OF_COUNTED, "priced"))
-# In the order of the index by which slices are found, so that a group is complete when the next slice comes.
-_BY_SLICE: Final = ", ".join(f"ifnull(slice.{name}, char(0))" for name in SLICE)
+# What each level's slices are told apart by, in the order of the index by which they are found: what is grouped by
+# this needs no sorting. No more of them than must be, for each is compared row by row.
+_BY_SLICE: Final = tuple(
+    ", ".join(f"ifnull(slice.{name}, char(0))" for name in SLICE[: 1 + max(map(SLICE.index, level), default=0)])
+    for level in spans.LEVELS
+)
+# As the indexes of ``slice`` have them; of a model the slices of every VM are found by an index of their own.
+_FOUND_BY: Final = {name: f"ifnull(slice.{name}, char(0))" for name in SLICE} | {"model": "slice.model"}
 _TOTAL: Final = spans.level(())
 _BY_VM: Final = spans.level(("vm",))
 _LAST_DAY: Final = f"""SELECT max(used.block) FROM slice CROSS JOIN usage_span AS used
@@ -84,7 +90,7 @@ def totals(db: sqlite3.Connection, by: Sequence[str], where: Filter) -> list[Tot
 def summed(db: sqlite3.Connection, by: Sequence[str], chosen: Chosen) -> list[Total]:
     """The totals of rollups: summed over kinds here, so that an answer is one row per key."""
     keys, kinds = [COLUMNS[name] for name in by], _kinds(db)
-    order = _BY_SLICE if chosen.is_by_slice(by) else ", ".join(keys) or "NULL"
+    order = _BY_SLICE[chosen.level] if chosen.is_by_slice(by) else ", ".join(keys) or "NULL"
     query = f"SELECT {', '.join([*keys, *_measures(kinds)])} {chosen.rows} GROUP BY {order}"
     sets: dict[str, Sets] = {}
     return [_total(row, len(by), kinds, sets) for row in db.execute(query, chosen.all_values)]
@@ -113,13 +119,21 @@ def session_groups(db: sqlite3.Connection, sessions: Sequence[int], where: Filte
     return _groups(db, rows, ["used.session", "shape.model"], [orjson.dumps(sessions).decode(), *values])
 
 
-def uses(db: sqlite3.Connection, first: int, last: int) -> dict[str, Use]:
+def uses(db: sqlite3.Connection, runs: Sequence[tuple[int, int]]) -> list[dict[str, Use]]:
     """See ``Ledger.uses``."""
-    query = f"""SELECT slice.vm, group_concat(used.block), sum(used.input_tokens + used.cache_read_tokens
-        + used.cache_write_tokens + used.output_tokens) FROM slice CROSS JOIN usage_span AS used
+    tokens = "used.input_tokens + used.cache_read_tokens + used.cache_write_tokens + used.output_tokens"
+    among = [f"FILTER (WHERE used.block BETWEEN {int(first)} AND {int(last)})" for first, last in runs]
+    measures = ", ".join(f"group_concat(used.block) {one}, sum({tokens}) {one}" for one in among)
+    query = f"""SELECT slice.vm, {measures} FROM slice CROSS JOIN usage_span AS used
         ON used.slice = slice.no AND used.grain = {spans.BY_DAY} AND used.block BETWEEN ? AND ?
-        WHERE slice.level = ? GROUP BY {_BY_SLICE}"""
-    return {vm: Use(len(set(days.split(","))), tokens) for vm, days, tokens in db.execute(query, (first, last, _BY_VM))}
+        WHERE slice.level = ? GROUP BY {_BY_SLICE[_BY_VM]}"""
+    found: list[dict[str, Use]] = [{} for _ in runs]
+    bounds = min(first for first, _ in runs), max(last for _, last in runs)
+    for vm, *numbers in db.execute(query, (*bounds, _BY_VM)):
+        for one, days, total in zip(found, numbers[::2], numbers[1::2], strict=True):
+            if days is not None:
+                one[vm] = Use(len(set(days.split(","))), total)
+    return found
 
 
 @contextmanager
@@ -146,7 +160,7 @@ def choose(db: sqlite3.Connection, by: Sequence[str], where: Filter) -> Chosen |
     if "vm" in fixed and "vm" not in by and _is_only_vm(db, fixed["vm"]):
         del fixed["vm"]
     level = spans.level((*by, *fixed))
-    conditions = ("slice.level = ?", *(f"ifnull(slice.{name}, char(0)) = ?" for name in fixed))
+    conditions = ("slice.level = ?", *(f"{_FOUND_BY[name]} = ?" for name in fixed))
     return Chosen(level, conditions, (level, *fixed.values()), tuple(runs), frozenset(fixed))
 
 

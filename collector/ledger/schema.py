@@ -251,6 +251,7 @@ INDEXES: Final = (
     f"CREATE INDEX session_tokens ON session ({TOTALS['tokens']}, no) WHERE calls",
     f"CREATE INDEX session_calls ON session ({TOTALS['calls']}, no) WHERE calls",
     f"CREATE UNIQUE INDEX slice_all ON slice (level, {', '.join(f'ifnull({name}, char(0))' for name in SLICE)})",
+    "CREATE INDEX slice_model ON slice (level, model) WHERE model IS NOT NULL",
     "CREATE INDEX usage_span_empty ON usage_span (slice) WHERE calls = 0",
     "CREATE INDEX usage_session_day ON usage_session (day, session)",
     "CREATE INDEX usage_session_shape ON usage_session (shape, session)",

@@ -173,9 +173,9 @@ class SqliteLedger:
         """See ``Ledger.seen``."""
         return reads.seen(self._db, by)
 
-    def uses(self, first: int, last: int) -> dict[str, Use]:
+    def uses(self, runs: Sequence[tuple[int, int]]) -> list[dict[str, Use]]:
         """See ``Ledger.uses``."""
-        return reads_sums.uses(self._db, first, last)
+        return reads_sums.uses(self._db, runs)
 
     def refused(self) -> list[RefusedRow]:
         """See ``Ledger.refused``."""

@@ -24,6 +24,7 @@ HISTORY = {
     "INITIAL": "165f89d05df02b89",
     "FLEET": "a2f52e735d1841bb",
     "SPANS": "4d0376c622db0834",
+    "SLICES": "40c3118926042483",
 }
 
 
@@ -34,7 +35,12 @@ def test_history_is_not_rewritten(name):
 
 
 def test_migrations_are_those_that_were_and_in_their_order():
-    assert [function.__name__ for function in MIGRATIONS][:3] == ["m001_initial", "m002_fleet", "m003_spans"]
+    assert [function.__name__ for function in MIGRATIONS][:4] == [
+        "m001_initial",
+        "m002_fleet",
+        "m003_spans",
+        "m004_slices",
+    ]
 
 
 def described(db: sqlite3.Connection) -> dict[str, object]:

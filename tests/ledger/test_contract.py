@@ -170,8 +170,11 @@ def test_a_page_of_days_ends_with_a_whole_day_and_names_the_next(ledger):
 def test_what_vms_used_counts_days_and_tokens(ledger):
     ledger.append([line(1), line(2), line(3, ts_ms=NOON + 86_400_000), line(boot="b2", vm="vm2"), record()])
     noon = number(date(2026, 11, 18))
-    assert ledger.uses(noon, noon + 1) == {"vm1": Use(2, 3 * 127 + 13), "vm2": Use(1, 127)}
-    assert ledger.uses(noon + 1, noon + 9) == {"vm1": Use(1, 127)}
+    assert ledger.uses([(noon, noon + 1), (noon + 1, noon + 9), (noon - 9, noon - 1)]) == [
+        {"vm1": Use(2, 3 * 127 + 13), "vm2": Use(1, 127)},
+        {"vm1": Use(1, 127)},
+        {},
+    ]
 
 
 @pytest.mark.parametrize(
