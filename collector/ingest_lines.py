@@ -52,6 +52,7 @@ class LineStep:
         self._reader = reader
         self._quotes = quotes
         self._verdict = verdict
+        self._day = tx.calendar.day
         self._captured = captured
         self._settler = Settler(tx)
         self._tally = Tally()
@@ -162,7 +163,7 @@ class LineStep:
             session = self._tx.numbers.session(call.vm, call.runtime, call.session)
             form.sessions[call.session] = session
         ts = call.ts
-        ts_ms, day = int(ts * 1000 + 0.5), self._tx.calendar.day(ts)
+        ts_ms, day = int(ts * 1000 + 0.5), self._day(ts)
         fresh, read, write = call.input_tokens, call.cache_read_tokens, call.cache_write_tokens
         hour, output, reasoning = call.cache_write_1h_tokens, call.output_tokens, call.reasoning_tokens
         known = (fresh and 1, read and 1, write and 1, hour and 1, output and 1, reasoning and 1)

@@ -17,6 +17,7 @@ from shim.line import ID, MAX_LINE, NAME, TOKEN_CLASSES, Line, LineError, from_o
 
 MAX_SEQ: Final = 2**40 - 1
 MAX_REMEMBERED: Final = 20_000
+SHORT: Final = 32
 
 Names = tuple[str | None, ...]
 # An id where a line has its own; what is damaged around it does not matter.
@@ -71,7 +72,7 @@ class LineReader:
             or boot not in self._boots
             or not (seq.isdecimal() and seq.isascii())
             or (call.session not in self._sessions and not self._is_session(call.session))
-            or (call.response is not None and NAME.fullmatch(call.response) is None)
+            or ((response := call.response) is not None and not _is_name(response))
             or call.reported_cost_usd is not None
         ):
             return False
@@ -100,6 +101,11 @@ class LineReader:
                 self._forms[names] = call.form
         self._boots.add(call.boot)
         return call
+
+
+def _is_name(text: str) -> bool:
+    """Whether a text is a name; references are plain letters and digits, and that is seen sooner."""
+    return (text.isalnum() and text.isascii() and len(text) <= SHORT) or NAME.fullmatch(text) is not None
 
 
 def _from_line(line: Line) -> Call:

@@ -66,7 +66,12 @@ class Quotes:
         key = (call.form, int(call.ts) // self._epoch, known)
         for quote in self._quotes.get(key, ()):
             if quote.low < whole <= quote.high:
-                return (quote.fixed if quote.per_token is None else _cost(quote.per_token, counts)), quote
+                if (rates := quote.per_token) is None:
+                    return quote.fixed, quote
+                a, b, c, d, e, f, request = rates  # as ``_cost``, of which a call would cost as much
+                return (
+                    fresh * a + read * b + (write - hour) * c + hour * d + (output - reasoning) * e + reasoning * f
+                ) + request, quote
         return self._learn(key, call, counts)
 
     def _learn(self, key: tuple[object, ...], call: Call, counts: Counts) -> tuple[int | None, Quote]:

@@ -83,7 +83,10 @@ RECENCY: Final = """UPDATE session SET recency = max(ifnull(last, 0), ifnull(end
 def runs(ids: Iterable[int]) -> list[Run]:
     """Ids as runs of consecutive numbers, in order."""
     found: list[Run] = []
-    for value in sorted(ids):
+    ordered = sorted(ids)
+    if ordered and ordered[-1] - ordered[0] == len(ordered) - 1 and len(set(ordered)) == len(ordered):
+        return [(ordered[0], ordered[-1])]  # as lines come
+    for value in ordered:
         if found and value <= found[-1][1] + 1:
             found[-1] = (found[-1][0], value)
         else:

@@ -157,7 +157,7 @@ class Transaction:
             return
         self.db.executemany(INSERT_LINE, rows)
         self.rollups.add_counted(tally.rows())
-        self._journal(runs(row[0] for row in rows))
+        self._journal(runs([row[0] for row in rows]))
 
     def replace(self, rows: Sequence[Row]) -> None:
         """Put records in the place of those that have their ids."""

@@ -1,12 +1,15 @@
-"""Ingest speed: ``python -m tests.bench.ingest [--lines 1000000] [--rounds 3] [--clawmetry PYTHON --seconds 600]``.
+"""Ingest speed: ``python -m tests.bench.ingest [--lines 1000000] [--session 125] [--rounds 3]
+[--clawmetry PYTHON --seconds 600]``.
 
 Ingest: a log of our own lines through the whole path (tail, validate, dedupe, price, roll up, commit), and beside it,
 in alternating rounds, what bare SQLite does with the same rows: orjson, one INSERT a line, a unique key on (boot, seq).
+``--session``: calls of a session; a session is a row with sums and indexes of its own, so short ones take us longer.
 The ratio is what counts; absolute figures belong to the machine. How long reports take: ``tests.bench.reports``.
 
 ``--clawmetry``: also ClawMetry's ingest of the same log, for ``--seconds`` seconds, under an interpreter that has it
 (``python3 -m venv claw && claw/bin/pip install clawmetry==0.12.937``); skipped where it cannot be imported. It becomes
-slower with what it holds, so a run that did not reach the log's end gives it more than its speed over the whole.
+slower with what it holds, so a run that did not reach the log's end gives it more than its speed over the whole, and
+much slower with shorter sessions.
 """
 
 from __future__ import annotations
@@ -42,14 +45,15 @@ CALLS = (
 )
 
 
-def lines(count: int, sessions: int = 400, seed: int = 7) -> Iterator[bytes]:
-    """Usage lines as a busy VM writes them."""
+def lines(count: int, session: int = 125, seed: int = 7) -> Iterator[bytes]:
+    """Usage lines as a busy VM writes them; ``session``: calls of each, of up to 5,000 that go on side by side."""
+    sessions = max(1, 5_000 // session)
     draw = random.Random(seed)
     now = float(START)
     for number in range(1, count + 1):
         now += draw.random() * 4
         upstream, wire, model, hour = draw.choice(CALLS)
-        place = number // 5_000 * 40 + draw.randrange(sessions // 10)
+        place = number // 5_000 * sessions + draw.randrange(sessions)
         value = dict.fromkeys(KEYS) | {
             "v": 1, "id": f"20260528T202640Z-5f2c9a-{number}", "ts": round(now, 3),
             "vm": "vm-bench", "runtime": "picoclaw",
@@ -100,12 +104,12 @@ def ours(log: Path, target: Path) -> float:
     return spent
 
 
-def compare(count: int, rounds: int) -> None:
+def compare(count: int, session: int, rounds: int) -> None:
     """Print both speeds and their ratio, round by round."""
     with tempfile.TemporaryDirectory() as folder:
         log = Path(folder) / "usage.jsonl"
         with log.open("wb") as file:
-            file.writelines(lines(count))
+            file.writelines(lines(count, session))
         ratios = []
         for turn in range(rounds):
             order = (bare, ours) if turn % 2 else (ours, bare)
@@ -116,7 +120,7 @@ def compare(count: int, rounds: int) -> None:
         print(f"ours / bare SQLite, median of {rounds}: {statistics.median(ratios):.2f} (to reach: 0.70)")
 
 
-def compare_clawmetry(count: int, python: str, seconds: float) -> None:
+def compare_clawmetry(count: int, session: int, python: str, seconds: float) -> None:
     """Print how far ClawMetry came with the log in ``seconds`` and what we take for all of it, in time and CPU time."""
     if subprocess.run([python, "-c", "import clawmetry.sync"], capture_output=True, check=False).returncode:
         print(f"skipped: {python} cannot import clawmetry")
@@ -124,7 +128,7 @@ def compare_clawmetry(count: int, python: str, seconds: float) -> None:
     with tempfile.TemporaryDirectory() as folder:
         log = Path(folder) / "usage.jsonl"
         with log.open("wb") as file:
-            file.writelines(lines(count))
+            file.writelines(lines(count, session))
         began = time.perf_counter()
         used = ours(log, Path(folder) / "ours.db")
         spent = time.perf_counter() - began
@@ -146,14 +150,15 @@ def main() -> None:
     """Run what the arguments ask for."""
     parser = argparse.ArgumentParser(description=__doc__)
     parser.add_argument("--lines", type=int, default=1_000_000)
+    parser.add_argument("--session", type=int, default=125, help="Calls of a session.")
     parser.add_argument("--rounds", type=int, default=3)
     parser.add_argument("--clawmetry", metavar="PYTHON", help="An interpreter that has clawmetry.")
     parser.add_argument("--seconds", type=float, default=600)
     chosen = parser.parse_args()
     if chosen.rounds:
-        compare(chosen.lines, chosen.rounds)
+        compare(chosen.lines, chosen.session, chosen.rounds)
     if chosen.clawmetry:
-        compare_clawmetry(chosen.lines, chosen.clawmetry, chosen.seconds)
+        compare_clawmetry(chosen.lines, chosen.session, chosen.clawmetry, chosen.seconds)
 
 
 if __name__ == "__main__":
