@@ -3,7 +3,8 @@
 What is true here: a store belongs to someone else and may hold anything. A file is opened without following a link and
 without waiting (a FIFO, a device and a link are refused), read in blocks of whole lines, and a last line without its
 newline waits for the next pass. A line longer than ``MAX_LINE`` is dropped and counted, never held. The position names
-the inode, so a file that was replaced or has shrunk is read from its start. Nothing here keeps a line's text.
+the inode and a checksum of what stands before it, so a file that was replaced, cut or written anew is read from its
+start. Nothing here keeps a line's text.
 """
 
 from __future__ import annotations
@@ -14,12 +15,14 @@ from collections import Counter
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any, Final
+from zlib import crc32
 
 import orjson
 
 from collector.runtimes import SourceError
 
 BLOCK: Final = 4 << 20
+CHECKED: Final = 64
 MAX_LINE: Final = 32 << 20
 MAX_DOCUMENT: Final = 256 << 20
 # Some editors and copies put one before the text; it is no part of the first line.
@@ -55,6 +58,17 @@ def document(path: Path) -> bytes:
         os.close(fd)
 
 
+def tail(path: Path, size: int) -> bytes:
+    """The last ``size`` bytes of a file, which may begin within a line. Raises ``SourceError``."""
+    fd = open_file(path)
+    try:
+        return os.pread(fd, size, max(0, os.fstat(fd).st_size - size))
+    except OSError as error:
+        raise SourceError(path, error.strerror or "cannot be read") from error
+    finally:
+        os.close(fd)
+
+
 def parse(data: bytes) -> dict[str, Any] | None:
     """A JSON object, or ``None`` for text that is not one (too deep, not UTF-8, torn, another type)."""
     try:
@@ -84,20 +98,22 @@ class LineFile:
         self.skipped: Counter[str] = Counter()
         self.inode = 0
         self.offset = 0
-        if isinstance(position, list) and len(position) == 2 and all(type(n) is int for n in position):
-            self.inode, self.offset = position
+        self._check: int | None = None
+        if isinstance(position, list) and len(position) in (2, 3) and all(type(n) is int for n in position):
+            self.inode, self.offset = position[:2]
+            self._check = position[2] if len(position) == 3 else None
 
     @property
     def position(self) -> list[int]:
-        """Inode and offset in bytes of the first line that was not read."""
-        return [self.inode, self.offset]
+        """Inode, offset in bytes of the first line that was not read, checksum of the bytes before it."""
+        return [self.inode, self.offset, *([] if self._check is None else [self._check])]
 
     def blocks(self, size: int = BLOCK) -> Iterator[bytes]:
         """Blocks of whole lines, about ``size`` bytes each. Raises ``SourceError``."""
         fd = open_file(self.path)
         try:
             status = os.fstat(fd)
-            self._rewind_if_replaced(status)
+            self._rewind_if_replaced(fd, status)
             # One byte more than there is: the read that finds nothing is as large as the first.
             yield from self._whole_lines(fd, min(size, max(4096, status.st_size - self.offset + 1)))
         except OSError as error:
@@ -105,9 +121,15 @@ class LineFile:
         finally:
             os.close(fd)
 
-    def _rewind_if_replaced(self, status: os.stat_result) -> None:
-        if status.st_ino != self.inode or status.st_size < self.offset:
-            self.inode, self.offset = status.st_ino, 0
+    def _rewind_if_replaced(self, fd: int, status: os.stat_result) -> None:
+        found = self._checksum(fd)
+        if status.st_ino != self.inode or status.st_size < self.offset or self._check not in (None, found):
+            self.inode, self.offset, found = status.st_ino, 0, 0
+        self._check = found
+
+    def _checksum(self, fd: int) -> int:
+        start = max(0, self.offset - CHECKED)
+        return crc32(os.pread(fd, self.offset - start, start))
 
     def _whole_lines(self, fd: int, size: int) -> Iterator[bytes]:
         held = b""
@@ -129,6 +151,7 @@ class LineFile:
             if self.offset == 0:
                 block = block.removeprefix(BYTE_ORDER_MARK)
             self.offset = at - len(held)
+            self._check = self._checksum(fd)
             if block:
                 yield block
 

@@ -63,6 +63,24 @@ def test_a_replaced_or_shrunken_file_is_read_from_its_start(tmp_path):
     assert drain(LineFile(path, file.position)) == b"another file of more bytes\n"
 
 
+@pytest.mark.parametrize("now", [b"two\nthree\nfour\n", b"TWO\nthree\n", b"one\nTWO\nthree\n"])
+def test_a_file_that_was_written_anew_in_place_is_read_from_its_start_though_it_has_not_shrunk(tmp_path, now):
+    path = tmp_path / "f"
+    path.write_bytes(b"one\ntwo\n")
+    file = LineFile(path)
+    drain(file)
+    path.write_bytes(now)
+    assert drain(LineFile(path, file.position)) == now
+
+
+def test_a_position_from_before_checksums_is_believed_and_gets_one(tmp_path):
+    path = tmp_path / "f"
+    path.write_bytes(b"one\ntwo\n")
+    file = LineFile(path, [path.stat().st_ino, 4])
+    assert drain(file) == b"two\n"
+    assert len(file.position) == 3
+
+
 def test_a_line_that_is_too_long_is_dropped_and_the_next_one_is_read(tmp_path, monkeypatch):
     monkeypatch.setattr(jsonl, "MAX_LINE", 50)
     path = tmp_path / "f"
