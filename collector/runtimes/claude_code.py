@@ -6,7 +6,9 @@ cache, thinking is inside output. True here:
 - a call is its ``message.id``. Its lines repeat the usage with a growing output: the largest counts. A sidechain that
   replays a message under another ``requestId`` is the same call (https://github.com/ryoppippi/ccusage/issues/913).
 - a fork copies lines under its own ``sessionId``; the session that wrote them first owns them. Newer forks name it
-  (``forkedFrom``) or begin with a line later than the copies; the rest is found by comparing files (``lineage``).
+  (``forkedFrom``, in a fork of a fork the nearest one) or begin with a line later than the copies; the rest is found by
+  comparing files (``lineage``). A fork of a large session holds some copies twice, the second time without the name
+  (https://github.com/anthropics/claude-code/issues/48936).
 - sub-agent files (``<session>/subagents/**/agent-*.jsonl``, before 2.1 beside the transcripts) belong to the session
   that their lines name.
 - ``cost-state`` lines (2.1) carry the session's running total: see ``claude_totals``.
@@ -19,12 +21,24 @@ from collections.abc import Iterator, Mapping
 from pathlib import Path
 from typing import Any, Final
 
-from collector.jsonl import LineFile, first_lines, lines_with, parse
+from collector.jsonl import LineFile, lines_with
 from collector.record import Record, Session
-from collector.runtimes import Batch, Facts, Source, SourceError, claude_cost, claude_lines, claude_totals, places
+from collector.runtimes import (
+    Batch,
+    Facts,
+    Source,
+    SourceError,
+    claude_copies,
+    claude_cost,
+    claude_lines,
+    claude_totals,
+    places,
+)
 from collector.runtimes.claude_lines import Call, Line
+from collector.runtimes.claude_owner import Ownership
+from collector.runtimes.kin import Search
 from collector.runtimes.lineage import Lineage
-from collector.runtimes.values import iso, latest, mapping, reference
+from collector.runtimes.values import latest, mapping, reference
 from collector.runtimes.values import model as model_name
 
 RUNTIME: Final = "claude_code"
@@ -40,7 +54,8 @@ class ClaudeCode:
     runtime = RUNTIME
 
     def __init__(self) -> None:
-        self.lineage = Lineage(claude_lines.head, claude_lines.marks, _transcripts)
+        search = Search(claude_copies.holds, claude_copies.ended)
+        self.lineage = Lineage(claude_copies.head, claude_copies.marks, _transcripts, search)
         self.totals = claude_totals.Totals()
 
     def sources(self, home: Path, environ: Mapping[str, str]) -> Iterator[Source]:
@@ -96,9 +111,8 @@ class _Reading:
         self.files = {str(path): position for path, position in mapping(state.get("files")).items()}
         self.fresh = not self.files
         self.session = _session_of(source.path)
-        self.owner: float | None = state.get("owner")
+        self.owned = Ownership(reader.lineage, source.path, self.session, state)
         self.ended: float | None = state.get("ended")
-        self.parent: str | None = state.get("parent")
         self.settled: int = state.get("settled", 0)
         self.priced_to: float | None = state.get("priced_to")
         self.best: dict[str, Line] = {}
@@ -110,7 +124,7 @@ class _Reading:
         for path in (self.source.path, *self.source.parts):
             yield from self._file(path)
         calls = self._finished()
-        if self.reopened and self.owner is not None:
+        if self.reopened and self.owned.start is not None:
             yield from self._settle(calls)
         yield self._batch(calls, ())
 
@@ -120,7 +134,8 @@ class _Reading:
         try:
             for block in file.blocks():
                 if main:
-                    self._times(block)
+                    self.owned.take(block)
+                    self.ended = latest(self.ended, claude_copies.last_time(block, len(block)))
                     self._costs(block)
                 self.take(block)
                 self.files[str(path)] = file.position
@@ -162,33 +177,6 @@ class _Reading:
         self.best = {}
         return calls
 
-    def _times(self, block: bytes) -> None:
-        if self.owner is None:
-            self._find_owner(block)
-        self.ended = latest(self.ended, claude_totals.last_time(block, len(block)))
-
-    def _find_owner(self, block: bytes) -> None:
-        """The session starts with its first line, unless that is a copy; then with the first that is not."""
-        for line in first_lines(block):
-            entry = parse(line)
-            if entry is None or (when := iso(entry.get("timestamp"))) is None:
-                continue
-            copied_from = mapping(entry.get("forkedFrom")).get("sessionId")
-            if copied_from is None:
-                self.owner = when
-                break
-            self.parent = reference(copied_from)
-        if self.owner is not None and self.parent is None:
-            self._compare()
-
-    def _compare(self) -> None:
-        """Ask the other transcripts of the project whether this one was copied from them."""
-        lineage, path = self.reader.lineage, self.source.path
-        if (origin := lineage.origin(path, path.parent)) is not None:
-            self.owner, self.parent = origin.start, origin.parent.stem
-        elif (original := lineage.original(path, path.parent)) is not None:
-            self.parent = original.stem
-
     def _costs(self, block: bytes) -> None:
         for _ in lines_with(block, claude_totals.NEEDLE):
             self.reopened = True
@@ -196,8 +184,8 @@ class _Reading:
     def _settle(self, calls: dict[str, Call]) -> Iterator[Batch]:
         """Price the session by its last ``cost-state``; what was given out before is replaced."""
         if self.flushed or not self.fresh:
-            calls = _whole(self.reader, self.source, self.owner)
-        start = self.owner or 0.0
+            calls = _whole(self.reader, self.source)
+        start = self.owned.start or 0.0
         own = [call for call in calls.values() if call.session == self.session and call.ts >= start]
         copied = [call for call in calls.values() if call.session != self.session or call.ts < start]
         total = self.reader.totals.of(self.source.path, start, copied)
@@ -217,43 +205,43 @@ class _Reading:
             part.tokens,
             model=model_name(part.model),
             grain="session",
-            owner=self.owner or total.ts,
+            owner=self.owned.start or total.ts,
             revision=self.settled,
-            parent_session_id=self.parent,
+            parent_session_id=self.owned.parent,
             vendor_pico=part.pico,
             vendor_basis=None if part.pico is None else "runtime_price",
         )
 
     def _batch(self, calls: dict[str, Call], surplus: tuple[Record, ...]) -> Batch:
         records = [self._record(key, call) for key, call in calls.items()]
-        session = Session(RUNTIME, self.session, self.owner, self.ended, parent_session_id=self.parent)
+        session = Session(RUNTIME, self.session, self.owned.start, self.ended, parent_session_id=self.owned.parent)
         listed = self.ended is not None and not self.source.path.name.startswith(AGENT)
         state = {
             "files": dict(self.files),
-            "owner": self.owner,
             "ended": self.ended,
-            "parent": self.parent,
             "settled": self.settled,
             "priced_to": self.priced_to,
+            **self.owned.state,
         }
         skipped, self.skipped = self.skipped, Counter()
         return Batch([*records, *surplus], [session] if listed else [], skipped, state)
 
     def _record(self, key: str, call: Call) -> Record:
-        mine = call.session == self.session
-        named = call.model
+        session = self.owned.writer(call.session, call.ts)
+        mine, named = session == self.session, call.model
         return Record(
             RUNTIME,
             key,
-            call.session,
+            session,
             call.ts,
             call.tokens,
             named,
             "log" if named else "none",
             "anthropic" if named and named.startswith("claude") else None,
-            owner=self.owner if mine and self.owner is not None else call.ts,
-            revision=(self.settled << 40) | call.grown,
-            parent_session_id=self.parent if mine else None,
+            owner=self.owned.start if mine and self.owned.start is not None else call.ts,
+            # What a session says of its own call goes before what a copy says of it, whose totals are another's.
+            revision=(self.settled << 40 if mine else 0) | call.grown << 1 | mine,
+            parent_session_id=self.owned.parent if mine else None,
             vendor_pico=call.pico,
             vendor_basis=None if call.pico is None else "runtime_price",
             response_id=call.response_id,
@@ -261,9 +249,9 @@ class _Reading:
         )
 
 
-def _whole(reader: ClaudeCode, source: Source, owner: float | None) -> dict[str, Call]:
+def _whole(reader: ClaudeCode, source: Source) -> dict[str, Call]:
     """Every call of a session, read from the start of its files."""
-    reading = _Reading(reader, source, {"owner": owner})
+    reading = _Reading(reader, source, {})
     for path in (source.path, *source.parts):
         try:
             for block in LineFile(path).blocks():

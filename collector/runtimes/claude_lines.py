@@ -1,22 +1,16 @@
-"""The lines of a Claude Code transcript: the usage of an assistant line, and what tells a copy from its original."""
+"""The lines of a Claude Code transcript: the usage of an assistant line, and whose it is."""
 
 from __future__ import annotations
 
-import re
-from collections.abc import Iterator
-from pathlib import Path
 from typing import Annotated, Any, Final
 
 import msgspec
 
-from collector.jsonl import LineFile, first_lines, lines_with, parse
-from collector.runtimes.lineage import Head, Mark
+from collector.jsonl import parse
 from collector.runtimes.values import count, iso, mapping, reference, usd
 from collector.runtimes.values import model as model_name
 from shim.line import MAX_TOKENS, Tokens, tier_or_none
 
-HEAD_BYTES: Final = 64 << 10
-FIRST_UUID: Final = re.compile(rb'[,{]\s*"uuid":\s?"([^"\\]{1,80})"')
 SYNTHETIC: Final = "<synthetic>"
 MAX_OUTPUT: Final = 1 << 38
 
@@ -164,39 +158,3 @@ def _tokens(usage: Usage) -> Tokens:
             write = long_lived + (split.ephemeral_5m_input_tokens or 0)
         long_lived = min(long_lived, write)
     return Tokens(usage.input_tokens, usage.cache_read_input_tokens, write, long_lived, usage.output_tokens)
-
-
-def _timestamp(line: bytes) -> float | None:
-    if b'"timestamp"' not in line:
-        return None
-    entry = parse(line)
-    return iso(entry.get("timestamp")) if entry is not None else None
-
-
-def head(path: Path) -> Head | None:
-    """The first message of a transcript, and whether it says itself that it was copied."""
-    block = next(LineFile(path).blocks(HEAD_BYTES), b"")
-    found = FIRST_UUID.search(block)
-    if found is None:
-        return None
-    first = None
-    for line in first_lines(block):
-        when = _timestamp(line)
-        if first is None:
-            first = when
-        if found[0] in line:
-            # A line of today before one of an older day: what follows was copied.
-            older = first is not None and when is not None and when < first
-            return Head(found[1].decode(errors="replace"), older or b'"forkedFrom"' in line)
-    return None
-
-
-def marks(path: Path) -> Iterator[Mark]:
-    """``uuid`` and time of every line that has both."""
-    for block in LineFile(path).blocks():
-        for line in lines_with(block, b'"uuid"'):
-            entry = parse(line)
-            if entry is not None and isinstance(mark := entry.get("uuid"), str):
-                when = iso(entry.get("timestamp"))
-                if when is not None:
-                    yield mark, when

@@ -8,20 +8,19 @@ total of a session and the one that it began with; ``claude_cost`` makes money o
 
 from __future__ import annotations
 
-import os
 from collections.abc import Iterable, Iterator
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Final, Protocol
 
-from collector.jsonl import LineFile, open_file, parse
+from collector.jsonl import LineFile, parse, tail
 from collector.runtimes import SourceError, places
-from collector.runtimes.values import count, iso, mapping, usd
+from collector.runtimes.claude_copies import last_time
+from collector.runtimes.values import count, mapping, usd
 from shim.line import Tokens
 
 NEEDLE: Final = b'"cost-state"'
 TAIL: Final = 256 << 10
-EDGE_LINES: Final = 64
 FIELDS: Final = (
     "inputTokens",
     "cacheReadInputTokens",
@@ -144,20 +143,15 @@ def _tails(
 def _chain_in_tail(path: Path) -> int | None:
     """``startTime`` of the last total near the end of a transcript, where a session that has ended keeps it."""
     try:
-        fd = open_file(path)
+        end_of_file = tail(path, TAIL)
     except SourceError:
         return None
-    try:
-        tail = os.pread(fd, TAIL, max(0, os.fstat(fd).st_size - TAIL))
-    except OSError:
-        return None
-    finally:
-        os.close(fd)
-    at = tail.rfind(NEEDLE)
+    at = end_of_file.rfind(NEEDLE)
     if at < 0:
         return None
-    end = tail.find(b"\n", at)
-    state = _state(tail[tail.rfind(b"\n", 0, at) + 1 : end if end >= 0 else len(tail)], 0.0)
+    end = end_of_file.find(b"\n", at)
+    start = end_of_file.rfind(b"\n", 0, at) + 1
+    state = _state(end_of_file[start : end if end >= 0 else len(end_of_file)], 0.0)
     return state.chain if state else None
 
 
@@ -177,21 +171,6 @@ def states(path: Path) -> Iterator[State]:
             before = last_time(block, len(block)) or before
     except SourceError:
         return
-
-
-def last_time(block: bytes, end: int) -> float | None:
-    """The time of the last dated line of ``block[:end]``, which ends with a newline."""
-    for _ in range(EDGE_LINES):
-        if end <= 0:
-            return None
-        start = block.rfind(b"\n", 0, end - 1) + 1
-        line = block[start:end]
-        if b'"timestamp"' in line:
-            entry = parse(line)
-            if entry is not None and (when := iso(entry.get("timestamp"))) is not None:
-                return when
-        end = start
-    return None
 
 
 def _state(line: bytes, ts: float) -> State | None:

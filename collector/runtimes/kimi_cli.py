@@ -24,7 +24,8 @@ from typing import Any, Final
 from collector.jsonl import LineFile, document, json_document, lines, parse
 from collector.record import Record, Session
 from collector.runtimes import Batch, Facts, Source, SourceError, places
-from collector.runtimes.lineage import Head, Lineage, Mark
+from collector.runtimes.kin import Head
+from collector.runtimes.lineage import Lineage, Mark
 from collector.runtimes.values import count, latest, mapping, model, reference, seconds
 from shim.line import Tokens
 

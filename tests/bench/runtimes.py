@@ -41,7 +41,7 @@ def transcript(session: str, lines: int, seed: int) -> Iterator[str]:
     """The lines of one session."""
     rng = random.Random(seed)
     when = datetime(2026, 1, 1, tzinfo=UTC) + timedelta(minutes=seed * 7 % 400_000)
-    number = 0
+    number, parent = 0, None
     while number < lines:
         when += timedelta(seconds=rng.randint(1, 30))
         common = {"sessionId": session, "cwd": "/work", "version": "2.1.332", "isSidechain": False}
@@ -50,8 +50,8 @@ def transcript(session: str, lines: int, seed: int) -> Iterator[str]:
         if kind < 0.66:
             entry = {"type": "user", "uuid": f"{session}-{number}", "message": {"role": "user"}}
             entry["message"]["content"] = TEXT[: rng.randint(50, 2000)]
-            yield json.dumps({**entry, **common}, separators=(",", ":"))
-            number += 1
+            yield json.dumps({"parentUuid": parent, **entry, **common}, separators=(",", ":"))
+            number, parent = number + 1, entry["uuid"]
             continue
         for block in range(rng.randint(1, 3)):
             usage = {
@@ -65,8 +65,8 @@ def transcript(session: str, lines: int, seed: int) -> Iterator[str]:
             message = {"id": f"msg_{session[:8]}{seed}_{number - block}", "model": "claude-sonnet-4-5-20250929"}
             message |= {"content": [{"type": "text", "text": TEXT[: rng.randint(50, 1500)]}], "usage": usage}
             entry = {"type": "assistant", "uuid": f"{session}-{number}", "requestId": f"req_{seed}_{number - block}"}
-            yield json.dumps({**entry, **common, "message": message}, separators=(",", ":"))
-            number += 1
+            yield json.dumps({"parentUuid": parent, **entry, **common, "message": message}, separators=(",", ":"))
+            number, parent = number + 1, entry["uuid"]
             if number >= lines:
                 break
 

@@ -225,6 +225,47 @@ def test_sub_agents_beside_the_transcripts_are_no_sessions_of_their_own(tmp_path
     assert (set(read.sessions), len(read.of(PARENT))) == ({PARENT}, 2)
 
 
+def test_a_sub_agents_file_that_vanishes_before_it_is_read_hides_nothing_and_takes_nothing_back(tmp_path):
+    path = transcript(tmp_path, PARENT, user(PARENT, "u", 1), call(PARENT, 1, 5))
+    agents = path.with_suffix("") / "subagents"
+    write(agents / "agent-a1.jsonl", call(PARENT, 2, 3, isSidechain=True))
+    write(agents / "agent-a2.jsonl", call(PARENT, 3, 4, isSidechain=True))
+    reader, read = ClaudeCode(), Read()
+    for when_read in (("a1", "a2"), ("a2",)):
+        (source,) = reader.sources(tmp_path, {})
+        assert len(source.parts) == len(when_read)
+        (agents / f"agent-{when_read[0]}.jsonl").unlink()
+        read.take(reader, source)
+        assert read.skipped == {"vanished": 1}
+        read.skipped.clear()
+    assert sorted(read.records) == ["msg_mock_1", "msg_mock_3"]
+    assert read.sessions[PARENT].ended_ts == read.records["msg_mock_1"].ts
+
+
+def test_a_sub_agents_file_that_vanishes_after_it_was_read_stays_counted(tmp_path):
+    path = transcript(tmp_path, PARENT, user(PARENT, "u", 1), call(PARENT, 1, 5))
+    agent = write(path.with_suffix("") / "subagents" / "agent-a1.jsonl", call(PARENT, 2, 3, isSidechain=True))
+    reader = ClaudeCode()
+    read = read_home(reader, tmp_path)
+    agent.unlink()
+    for source in reader.sources(tmp_path, {}):
+        read.take(reader, source)
+    assert (sorted(read.records), read.skipped) == (["msg_mock_1", "msg_mock_2"], {})
+
+
+def test_what_a_fork_says_of_its_parents_calls_does_not_replace_the_parents_dollars(tmp_path):
+    transcript(tmp_path, PARENT, user(PARENT, "u-1", 1), call(PARENT, 1, 2), cost_state(PARENT, 1))
+    origin = {"forkedFrom": {"sessionId": PARENT, "messageUuid": "x"}}
+    lines = [user(FORK, "u-1", 1, **origin), call(FORK, 1, 2, **origin), user(FORK, "f-1", 60), call(FORK, 2, 61)]
+    read = Read()
+    for more in (cost_state(FORK, 1, 2), call(FORK, 3, 62), cost_state(FORK, 1, 2, 3)):
+        lines.append(more)
+        transcript(tmp_path, FORK, *lines)
+        for source in READER.sources(tmp_path, {}):
+            read.take(READER, source)
+    assert dollars(read.of(PARENT)) == pytest.approx(price(1), abs=1e-12)
+
+
 @given(st.lists(st.integers(1, 500), min_size=2, max_size=5), st.data())
 @settings(max_examples=25, deadline=None)
 def test_the_line_with_the_largest_output_counts_wherever_it_stands(tmp_path_factory, outputs, data):

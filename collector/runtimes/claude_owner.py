@@ -1,0 +1,81 @@
+"""Whose the lines of a Claude Code transcript are: since when they are its session's own, and who wrote those before.
+
+A session starts with its first line that is no copy. Copies are told by their ``forkedFrom``, by a line of a later day
+before them, or by comparing transcripts (``lineage``); of copies that one file holds twice the second may lack its
+``forkedFrom``, but is older than the last that has one. A copied call belongs to the session that was running when it
+was made: the one that was forked, or one that this in turn was forked from.
+"""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Any
+
+from collector.jsonl import first_lines, parse
+from collector.runtimes.lineage import Lineage
+from collector.runtimes.values import iso, latest, mapping, reference
+
+# Until when (epoch seconds) a session wrote the lines that were copied.
+Until = tuple[float, str]
+
+
+class Ownership:
+    """What one transcript has told: ``start`` of its own part (epoch seconds) and ``parent``, the session forked."""
+
+    def __init__(self, lineage: Lineage, path: Path, session: str, state: dict[str, Any]) -> None:
+        self.start: float | None = state.get("owner")
+        self.parent: str | None = state.get("parent")
+        self._lineage = lineage
+        self._path = path
+        self._session = session
+        self._copied: float | None = state.get("copied")
+        self._writers: dict[str, list[Until]] = {}
+        if "writers" in state:
+            self._writers[session] = [(until, name) for until, name in state["writers"]]
+
+    @property
+    def state(self) -> dict[str, Any]:
+        """What the next pass needs to know, JSON-able."""
+        known = {"owner": self.start, "parent": self.parent, "copied": self._copied}
+        writers = self._writers.get(self._session)
+        return known if writers is None else {**known, "writers": [list(until) for until in writers]}
+
+    def take(self, block: bytes) -> None:
+        """Look for the first line that is the session's own, until it is found."""
+        if self.start is not None:
+            return
+        for line in first_lines(block):
+            entry = parse(line)
+            if entry is None or (when := iso(entry.get("timestamp"))) is None:
+                continue
+            copied_from = mapping(entry.get("forkedFrom")).get("sessionId")
+            if copied_from is not None:
+                self.parent = reference(copied_from)
+                self._copied = latest(self._copied, when)
+            elif self._copied is None or when > self._copied:
+                self.start = when
+                self._compare()
+                return
+
+    def _compare(self) -> None:
+        """Ask the other transcripts of the project whether this one was copied from them."""
+        folder = self._path.parent
+        if (origin := self._lineage.origin(self._path, folder)) is not None:
+            self.start, self.parent = origin.start, origin.parent.stem
+        elif self.parent is None and (original := self._lineage.original(self._path, folder)) is not None:
+            self.parent = original.stem
+        if self.parent is not None:
+            self._writers_of(self._session)
+
+    def writer(self, session: str, ts: float) -> str:
+        """Who wrote a call of time ``ts`` first that a line calls ``session``'s."""
+        if self.parent is None or (session == self._session and self.start is not None and ts >= self.start):
+            return session
+        return next((name for until, name in self._writers_of(session) if ts < until), session)
+
+    def _writers_of(self, session: str) -> list[Until]:
+        if session not in self._writers:
+            path = self._path.with_name(f"{session}.jsonl")
+            found = self._lineage.writers(path, path.parent)
+            self._writers[session] = [(until, writer.stem) for until, writer in found]
+        return self._writers[session]
