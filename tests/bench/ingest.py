@@ -1,5 +1,5 @@
 """Ingest speed: ``python -m tests.bench.ingest [--lines 1000000] [--session 125] [--rounds 3]
-[--clawmetry PYTHON --seconds 600]``.
+[--clawmetry PYTHON --seconds 600 [--pause 60]]``.
 
 Ingest: a log of our own lines through the whole path (tail, validate, dedupe, price, roll up, commit), and beside it,
 in alternating rounds, what bare SQLite does with the same rows: orjson, one INSERT a line, a unique key on (boot, seq).
@@ -9,7 +9,7 @@ The ratio is what counts; absolute figures belong to the machine. How long repor
 ``--clawmetry``: also ClawMetry's ingest of the same log, for ``--seconds`` seconds, under an interpreter that has it
 (``python3 -m venv claw && claw/bin/pip install clawmetry==0.12.937``); skipped where it cannot be imported. It becomes
 slower with what it holds, so a run that did not reach the log's end gives it more than its speed over the whole, and
-much slower with shorter sessions.
+much slower with shorter sessions. ``--pause 60``: as its service runs it, which looks once a minute.
 """
 
 from __future__ import annotations
@@ -120,7 +120,7 @@ def compare(count: int, session: int, rounds: int) -> None:
         print(f"ours / bare SQLite, median of {rounds}: {statistics.median(ratios):.2f} (to reach: 0.70)")
 
 
-def compare_clawmetry(count: int, session: int, python: str, seconds: float) -> None:
+def compare_clawmetry(count: int, session: int, python: str, seconds: float, pause: float) -> None:
     """Print how far ClawMetry came with the log in ``seconds`` and what we take for all of it, in time and CPU time."""
     if subprocess.run([python, "-c", "import clawmetry.sync"], capture_output=True, check=False).returncode:
         print(f"skipped: {python} cannot import clawmetry")
@@ -133,7 +133,7 @@ def compare_clawmetry(count: int, session: int, python: str, seconds: float) -> 
         used = ours(log, Path(folder) / "ours.db")
         spent = time.perf_counter() - began
         print(f"ours: {count / spent:,.0f} lines/s, {count / used:,.0f} lines per CPU second")
-        command = [python, str(Path(__file__).with_name("peer.py")), str(log), str(seconds)]
+        command = [python, str(Path(__file__).with_name("peer.py")), str(log), str(seconds), str(pause)]
         done = subprocess.run(command, env={"HOME": folder}, stdout=subprocess.PIPE, text=True, check=True)
         ticks = [orjson.loads(line) for line in done.stdout.splitlines()]
         for place, tick in enumerate(ticks, 1):
@@ -154,11 +154,12 @@ def main() -> None:
     parser.add_argument("--rounds", type=int, default=3)
     parser.add_argument("--clawmetry", metavar="PYTHON", help="An interpreter that has clawmetry.")
     parser.add_argument("--seconds", type=float, default=600)
+    parser.add_argument("--pause", type=float, default=0.0, help="Seconds between two looks of ClawMetry's.")
     chosen = parser.parse_args()
     if chosen.rounds:
         compare(chosen.lines, chosen.session, chosen.rounds)
     if chosen.clawmetry:
-        compare_clawmetry(chosen.lines, chosen.session, chosen.clawmetry, chosen.seconds)
+        compare_clawmetry(chosen.lines, chosen.session, chosen.clawmetry, chosen.seconds, chosen.pause)
 
 
 if __name__ == "__main__":
