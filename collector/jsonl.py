@@ -18,6 +18,7 @@ from typing import Any, Final
 from zlib import crc32
 
 import orjson
+import zstandard
 
 from collector.runtimes import SourceError
 
@@ -25,6 +26,8 @@ BLOCK: Final = 4 << 20
 CHECKED: Final = 64
 MAX_LINE: Final = 32 << 20
 MAX_DOCUMENT: Final = 256 << 20
+MAX_UNPACKED: Final = 8 << 30
+MAX_WINDOW: Final = 1 << 27
 # Some editors and copies put one before the text; it is no part of the first line.
 BYTE_ORDER_MARK: Final = b"\xef\xbb\xbf"
 
@@ -153,6 +156,32 @@ class LineFile:
             self.offset = at - len(held)
             self._check = self._checksum(fd)
             if block:
+                yield block
+
+
+def unpacked(path: Path, size: int = BLOCK) -> Iterator[bytes]:
+    """As ``LineFile.blocks``, of a file that was packed with zstd and does not change any more.
+
+    Raises ``SourceError``, also for one that is damaged or holds more than any store does.
+    """
+    fd = open_file(path)
+    with os.fdopen(fd, "rb") as file:
+        stream = zstandard.ZstdDecompressor(max_window_size=MAX_WINDOW).stream_reader(file, read_across_frames=True)
+        held, read = b"", 0
+        while True:
+            try:
+                data = stream.read(size)
+            except (zstandard.ZstdError, MemoryError, OSError) as error:
+                raise SourceError(path, "damaged archive") from error
+            read += len(data)
+            if not data:
+                return
+            if read > MAX_UNPACKED or len(held) > MAX_LINE:
+                raise SourceError(path, "larger than an archive can be")
+            held += data
+            cut = held.rfind(b"\n") + 1
+            if cut:
+                block, held = held[:cut], held[cut:]
                 yield block
 
 

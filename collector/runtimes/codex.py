@@ -9,6 +9,10 @@ cached and the cache-write tokens, reasoning is inside output. True here:
 - older forks replay the parent's lines with new times: their calls have the key of the parent's (turn and running
   total) and a later owner. Newer forks copy nothing and go on from the parent's total: their first event counts with
   its ``last_token_usage``. A total that drops is a new beginning.
+- a spawned sub-agent's replay has no ``token_usage_record`` and perhaps no turns, so no key tells; until a rollout's
+  first own call, a total that its parent's rollout states too is no call (``codex_parents``). What is copied by its
+  ``ordinal`` and stands nowhere else is the parent's call.
+- a rollout that was not touched for a week is packed: ``.jsonl.zst`` (codex-rs/rollout/src/compression.rs).
 """
 
 from __future__ import annotations
@@ -19,9 +23,10 @@ from dataclasses import asdict, dataclass, field
 from pathlib import Path
 from typing import Any, Final
 
-from collector.jsonl import LineFile, lines, parse
+from collector.jsonl import LineFile, lines, parse, unpacked
 from collector.record import Record, Session
 from collector.runtimes import Batch, Facts, Source, places
+from collector.runtimes.codex_parents import PACKED, Parents, Usage, rollouts, thread_of, usage
 from collector.runtimes.values import count, is_local, is_unique, iso, latest, mapping, model, name, reference
 from shim.line import Tokens
 
@@ -33,13 +38,6 @@ NEEDLES: Final = (
     b'"turn_context"',
     b'"session_meta"',
     b'"thread_settings_applied"',
-)
-FIELDS: Final = (
-    "input_tokens",
-    "cached_input_tokens",
-    "cache_write_input_tokens",
-    "output_tokens",
-    "reasoning_output_tokens",
 )
 LOCAL_PROVIDER: Final = "oss"
 
@@ -57,12 +55,19 @@ class Rollout:
     model: str | None = None
     turn: str | None = None
     total: list[int | None] | None = None
+    # Below this ordinal lines are copies; whether a line of its own was met already.
+    copied_to: int | None = None
+    own: bool = False
 
 
 @dataclass(slots=True)
 class _Pass:
+    path: Path
+    parents: Parents
     rollout: Rollout
     skipped: Counter[str] = field(default_factory=Counter)
+    # The running totals of the parent, once they were asked for.
+    stated: frozenset[Usage] | None = None
 
     def take(self, line: bytes) -> Record | None:
         entry = parse(line)
@@ -83,7 +88,7 @@ class _Pass:
             case "token_usage_record":
                 return self._recorded(payload, when)
             case "event_msg" if payload.get("type") == "token_count":
-                return self._counted(mapping(payload.get("info")), when)
+                return self._counted(mapping(payload.get("info")), when, count(entry.get("ordinal")))
             case "event_msg" if payload.get("type") == "thread_settings_applied":
                 chosen = mapping(payload.get("thread_settings")).get("model")
                 rollout.model = rollout.model or model(chosen)
@@ -94,26 +99,29 @@ class _Pass:
         rollout = self.rollout
         identity = reference(payload.get("id"))
         if rollout.root is None:
+            forked_from = reference(payload.get("forked_from_id"))
             rollout.session = identity or rollout.session
-            rollout.parent = reference(payload.get("forked_from_id"))
+            rollout.parent = forked_from or _spawned_by(payload)
             rollout.provider = name(payload.get("model_provider"))
-            rollout.root = rollout.parent or rollout.session
+            rollout.root = forked_from or rollout.session
+            rollout.copied_to = count(payload.get("subagent_history_start_ordinal"))
         else:
             rollout.root = identity or rollout.root
 
     def _recorded(self, payload: dict[str, Any], when: float | None) -> Record | None:
-        total = _usage(mapping(payload.get("thread_token_usage")))
-        used = _usage(mapping(payload.get("usage")))
+        total, used = usage(mapping(payload.get("thread_token_usage"))), usage(mapping(payload.get("usage")))
         self.rollout.total = total or self.rollout.total
         if used is None or when is None:
             self.skipped["no_usage"] += 1
             return None
         response = reference(payload.get("response_id"))
         turn = reference(payload.get("turn_id")) or self.rollout.turn
-        return self._record(when, used, response or self._key(turn, total or used), response)
+        writer = reference(payload.get("thread_id")) or self.rollout.session
+        self.rollout.own = self.rollout.own or writer == self.rollout.session
+        return self._record(when, used, response or self._key(turn, total or used), response, writer)
 
-    def _counted(self, info: dict[str, Any], when: float | None) -> Record | None:
-        total, last = _usage(mapping(info.get("total_token_usage"))), _usage(mapping(info.get("last_token_usage")))
+    def _counted(self, info: dict[str, Any], when: float | None, ordinal: int | None) -> Record | None:
+        total, last = usage(mapping(info.get("total_token_usage"))), usage(mapping(info.get("last_token_usage")))
         before = self.rollout.total
         if total is None or when is None:
             self.skipped["no_usage"] += 1
@@ -122,35 +130,67 @@ class _Pass:
             self.skipped["repeated"] += 1
             return None
         self.rollout.total = total
+        if self._is_parents(total):
+            self.skipped["copy"] += 1
+            return None
+        copied = ordinal is not None and self.rollout.copied_to is not None and ordinal < self.rollout.copied_to
+        self.rollout.own = self.rollout.own or not copied
+        writer = self.rollout.parent if copied else None
         used = _difference(total, before) or last or total
-        return self._record(when, used, self._key(self.rollout.turn, total), None)
+        return self._record(when, used, self._key(self.rollout.turn, total), None, writer or self.rollout.session)
+
+    def _is_parents(self, total: list[int | None]) -> bool:
+        rollout = self.rollout
+        if rollout.own or rollout.parent is None:
+            return False
+        if self.stated is None:
+            self.stated = self.parents.totals(self.path, rollout.parent) or frozenset()
+        return tuple(total) in self.stated
 
     def _key(self, turn: str | None, total: list[int | None]) -> str:
         """A running total within a turn; short turn ids repeat, so the session that made them is named too."""
         unique = turn is not None and is_unique(turn)
         return ":".join(str(part) for part in (() if unique else (self.rollout.root,)) + (turn, *total))
 
-    def _record(self, when: float, used: list[int | None], key: str, response: str | None) -> Record:
+    def _record(self, when: float, used: list[int | None], key: str, response: str | None, writer: str) -> Record:
         rollout = self.rollout
+        mine = writer == rollout.session
         return Record(
             RUNTIME,
             key,
-            rollout.session,
+            writer,
             when,
             _tokens(used),
             rollout.model,
             "log" if rollout.model else "none",
             rollout.provider,
-            owner=rollout.start if rollout.start is not None else when,
-            parent_session_id=rollout.parent,
+            owner=rollout.start if mine and rollout.start is not None else when,
+            parent_session_id=rollout.parent if mine else None,
             local=rollout.provider == LOCAL_PROVIDER or is_local(rollout.provider),
             response_id=response,
         )
 
+    def batch(self, block: bytes, position: list[int] | None) -> Batch:
+        """What a block tells; ``position``: what is read next, ``None`` in a rollout that is read whole."""
+        records = [record for line in _relevant(block) if (record := self.take(line)) is not None]
+        rollout, skipped, self.skipped = self.rollout, self.skipped, Counter()
+        session = Session(
+            RUNTIME,
+            rollout.session,
+            rollout.start,
+            rollout.ended,
+            rollout.model,
+            parent_session_id=rollout.parent,
+        )
+        listed = [session] if rollout.start is not None else []
+        return Batch(records, listed, skipped, {"at": position, **asdict(rollout)} if position is not None else None)
 
-def _usage(value: dict[str, Any]) -> list[int | None] | None:
-    counts = [count(value.get(key)) for key in FIELDS]
-    return counts if counts[0] is not None and counts[3] is not None else None
+
+def _spawned_by(payload: dict[str, Any]) -> str | None:
+    source = mapping(mapping(payload.get("source")).get("subagent"))
+    return reference(payload.get("parent_thread_id")) or reference(
+        mapping(source.get("thread_spawn")).get("parent_thread_id")
+    )
 
 
 def _difference(total: list[int | None], before: list[int | None] | None) -> list[int | None] | None:
@@ -179,46 +219,38 @@ class Codex:
 
     runtime = RUNTIME
 
+    def __init__(self) -> None:
+        self._parents = Parents()
+
     def sources(self, home: Path, environ: Mapping[str, str]) -> Iterator[Source]:
-        """One source a rollout, archived ones too."""
+        """One source a rollout, archived and packed ones too."""
+        self._parents.listed()
         root = places.folder(home, environ, "CODEX_HOME", ".codex")
         yield from places.stray(RUNTIME, home, root)
-        if places.leads_out(home, root):
-            return
-        for folder in ("sessions", "archived_sessions"):
-            for entry in places.walk(root / folder, _is_rollout, depth=4):
-                yield Source(RUNTIME, Path(entry.path))
+        if not places.leads_out(home, root):
+            for path in rollouts(root):
+                yield Source(RUNTIME, path)
 
     def read(self, source: Source, state: dict[str, Any] | None) -> Iterator[Batch]:
-        """Records from the saved offset and total on. Raises ``SourceError``."""
+        """Records from the saved offset and total on, of a packed rollout all. Raises ``SourceError``."""
+        if source.path.suffix == PACKED:
+            reading = _Pass(source.path, self._parents, Rollout(thread_of(source.path)))
+            for block in unpacked(source.path):
+                yield reading.batch(block, None)
+            return
         saved = state or {}
         file = LineFile(source.path, saved.get("at"))
         known = {key: saved[key] for key in Rollout.__slots__ if key in saved}
         before = file.offset
-        reading = _Pass(Rollout(**{"session": source.path.stem[-36:], **known}))
+        thread = thread_of(source.path)
+        reading = _Pass(source.path, self._parents, Rollout(**{"session": thread, **known}))
         for block in file.blocks():
             if before and file.offset - len(block) == 0:
                 # The file was replaced: nothing that was known of it holds.
-                reading.rollout = Rollout(source.path.stem[-36:])
+                reading.rollout = Rollout(thread)
             before = 0
-            records = [record for line in _relevant(block) if (record := reading.take(line)) is not None]
-            yield _batch(reading, file, records)
+            yield reading.batch(block, file.position)
         yield Batch(skipped=file.skipped, state={"at": file.position, **asdict(reading.rollout)})
-
-
-def _batch(reading: _Pass, file: LineFile, records: list[Record]) -> Batch:
-    rollout = reading.rollout
-    skipped, reading.skipped = reading.skipped, Counter()
-    session = Session(
-        RUNTIME,
-        rollout.session,
-        rollout.start,
-        rollout.ended,
-        rollout.model,
-        parent_session_id=rollout.parent,
-    )
-    listed = [session] if rollout.start is not None else []
-    return Batch(records, listed, skipped, {"at": file.position, **asdict(rollout)})
 
 
 def _relevant(block: bytes) -> Iterator[bytes]:
@@ -229,14 +261,10 @@ def _relevant(block: bytes) -> Iterator[bytes]:
             yield line
 
 
-def _is_rollout(file: str) -> bool:
-    return file.startswith("rollout-") and file.endswith(".jsonl")
-
-
 READER: Final = Codex()
 FACTS: Final = Facts(
     runtime=RUNTIME,
-    paths="~/.codex/sessions/<y>/<m>/<d>/rollout-<time>-<id>.jsonl; ~/.codex/archived_sessions",
+    paths="~/.codex/sessions/<y>/<m>/<d>/rollout-<time>-<id>.jsonl[.zst]; ~/.codex/archived_sessions",
     variables="CODEX_HOME",
     aggregation="differences of the running total; one per response where recorded",
     input_includes_cache="yes, read and write",
