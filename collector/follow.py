@@ -13,7 +13,8 @@ import structlog
 from collector.commands.opening import open_ingest, open_ledger
 from collector.hub.settings import PushSettings
 from collector.ledger import LedgerError
-from collector.push import oldest_waiting
+from collector.memory import give_back
+from collector.push_state import oldest_waiting
 from collector.retention import Retention
 from collector.settings import Settings
 
@@ -67,6 +68,8 @@ class Follower:
                 if report.changed:
                     log.info("pass_done", lines=report.new_lines, seconds=round(report.seconds, 3))
                 self._after_pass()
+            ledger.rest()
+            give_back()
             self._stopping.wait(self._settings.interval)
         ingest.close()
         ledger.close()

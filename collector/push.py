@@ -11,18 +11,17 @@ import ssl
 import time
 from collections.abc import Callable
 from dataclasses import asdict, dataclass
-from datetime import date
 from typing import Any, Final
 
 import httpx
 import msgspec
 import orjson
 
-from collector import windows
 from collector.hub.batch import CONTENT_TYPE, MAX_BODY, PATH, VERSION, Answer, Facts, Gap, Head, Refused, encode
 from collector.hub.settings import PushSettings
 from collector.ledger import Entry
 from collector.ledger.sqlite import SqliteLedger
+from collector.push_state import PushState, place_of
 from collector.secret_file import read_secret
 from shim import __version__
 from shim.names import ConfigError
@@ -52,15 +51,6 @@ class Pushed:
 
     sent: int
     refused: int
-    waiting: int
-
-
-@dataclass(frozen=True, slots=True)
-class PushState:
-    """How the last push went, for ``doctor``: epoch seconds, the error's sentence if there was one."""
-
-    at: float
-    error: str | None
     waiting: int
 
 
@@ -185,26 +175,6 @@ def backoff(failures: int, asked: float = 0.0, draw: Callable[[float, float], fl
     """Seconds to wait after so many failures in a row: grows, is random, and never below what the hub asked for."""
     longest = min(LONGEST_WAIT, FIRST_WAIT * 2.0 ** min(failures, 20))
     return max(asked, draw(longest / 2, longest))
-
-
-def last_push(ledger: SqliteLedger) -> PushState | None:
-    """How the last push went, ``None`` before the first."""
-    rows = ledger.select("SELECT value FROM setting WHERE name = 'push_state'")
-    return PushState(**orjson.loads(rows[0][0])) if rows else None
-
-
-def oldest_waiting(ledger: SqliteLedger, settings: PushSettings | None) -> date | None:
-    """The first day of which a record is still to be pushed, ``None`` where none is; such records may not expire."""
-    if settings is None:
-        return None
-    rows = ledger.select("SELECT value FROM setting WHERE name = ?", (place_of(settings.url),))
-    day = ledger.first_waiting_day(int(rows[0][0]) if rows else 0)
-    return None if day is None else windows.day(day)
-
-
-def place_of(url: str) -> str:
-    """The setting that holds the cursor of a hub."""
-    return f"push {url}"
 
 
 def _born(ledger: SqliteLedger) -> int:

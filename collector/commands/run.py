@@ -7,6 +7,7 @@ import os
 import stat
 import sys
 from collections.abc import Callable
+from typing import TYPE_CHECKING
 
 import click
 
@@ -15,17 +16,21 @@ from collector.api.server import application
 from collector.commands.opening import open_query
 from collector.follow import Follower
 from collector.hub.settings import PushSettings
+from collector.memory import share_one_heap
 from collector.metrics import exposition
-from collector.push_loop import PushLoop
 from collector.serving import serve_until_stopped
 from collector.settings import Settings
 from shim.names import ConfigError
+
+if TYPE_CHECKING:
+    from collector.push_loop import PushLoop
 
 
 @click.command("run")
 @click.pass_obj
 def command(settings: Settings) -> None:
     """Follow the usage log and the runtimes' stores; serve the API and the page until told to stop."""
+    share_one_heap()
     token = read_token(settings)
     follower = Follower(settings)
     pushing = _pushing(settings)
@@ -50,7 +55,11 @@ def command(settings: Settings) -> None:
 def _pushing(settings: Settings) -> PushLoop | None:
     """The push to the hub; ``None`` where no hub is set and nothing leaves the VM."""
     push = PushSettings.from_env(settings.environ)
-    return None if push is None else PushLoop(settings, push)
+    if push is None:
+        return None
+    from collector.push_loop import PushLoop  # with an HTTP client, which a VM without a hub need not hold
+
+    return PushLoop(settings, push)
 
 
 async def _serve(settings: Settings, token: bytes | None, healthy: Callable[[], bool]) -> None:

@@ -9,7 +9,7 @@ from typing import Final
 from collector.doctor import NOTE, OK, WRONG, Finding, Ward
 from collector.hub.settings import PushSettings
 from collector.ledger.sqlite import SqliteLedger
-from collector.push import last_push
+from collector.push_state import last_push
 from collector.secret_file import read_secret
 from shim.names import ConfigError
 

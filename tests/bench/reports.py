@@ -81,7 +81,11 @@ def questions(session: dict[str, str], middle: str) -> Iterator[tuple[str, Quest
     )
     for span in SPANS:
         yield f"export {span}, its first 1000 records", _exported(span)
-    yield "export otlp", lambda query: query.ledger.groups(otlp.DIMENSIONS, Filter(query.window("30d")))
+    yield "export otlp, its first request", lambda query: next(_otlp(query))
+
+
+def _otlp(query: Query) -> Iterator[dict[str, Any]]:
+    return otlp.requests(query.groups(Filter(query.window("30d"))), "latest", 0, NOW)
 
 
 def _doctor(query: Query) -> Any:
@@ -127,17 +131,22 @@ def _timed(question: Question, query: Query) -> tuple[float, float, Any]:
     return (time.perf_counter() - began) * 1000, (time.process_time() - used) * 1000, answer
 
 
-def measure(path: Path, vms: int, only: str) -> None:
-    """Print a line per question: ms cold, median ms, median ms of processor time, bytes of the answer."""
+def asked(path: Path, vms: int) -> list[tuple[str, Question]]:
+    """Every question of a ledger, by name."""
     query = opened(path, vms)
     row = ENDPOINTS["sessions"].answer(query, {"limit": 1})["rows"][0]
     session = {name: row[name] for name in ("session_id", "vm", "runtime")}
     middle = str(query.ledger.select("SELECT max(no) / 2 FROM change")[0][0] << 24)  # type: ignore[attr-defined]
     _find_cursors(query)
     query.ledger.close()
+    return list(questions(session, middle))
+
+
+def measure(path: Path, vms: int, only: str) -> None:
+    """Print a line per question: ms cold, median ms, median ms of processor time, bytes of the answer."""
     print("| question | cold ms | ms | CPU ms | answer |\n|---|---|---|---|---|")
     over = 0
-    for name, question in questions(session, middle):
+    for name, question in asked(path, vms):
         if only not in name:
             continue
         query = opened(path, vms, cold=True)

@@ -13,7 +13,8 @@ from collector.hub.settings import HubSettings, PushSettings
 from collector.hub.trends import BEFORE, GREW, LATEST, QUIET, SILENT, trend
 from collector.ledger import Use
 from collector.ledger.sqlite import SqliteLedger
-from collector.push import LONGEST_WAIT, Pusher, PushError, backoff, client, oldest_waiting
+from collector.push import LONGEST_WAIT, Pusher, PushError, backoff, client
+from collector.push_state import oldest_waiting
 from shim.names import ConfigError
 from tests.ledger.records import line
 
