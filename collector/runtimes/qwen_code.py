@@ -4,6 +4,9 @@ Read from https://github.com/QwenLM/qwen-code (packages/core/src/services) and s
 cache; whether thoughts are inside the candidates depends on the backend and shows in the total. True here:
 
 - an assistant line with ``usageMetadata`` is a call; ``ui_telemetry`` lines repeat it and are not read.
+- ``/branch`` copies lines with their ``uuid`` and time under its own ``sessionId`` and names the session that it forked
+  (``forkedFrom``; ``forkSession`` in sessionService.ts): the calls are that session's. An archived chat is moved to
+  ``chats/archive``. ``<session>.ledger.jsonl`` beside a chat tells how its prompts ended and holds no usage.
 - ``usage/token-usage-<month>.jsonl`` has a line for every request. Those of source ``main`` are in the chats; the
   others (memory extraction and the like) are nowhere else and are calls of the session that they name.
 - ``usage_record.jsonl`` sums both up per exit and is not read.
@@ -24,6 +27,7 @@ from collector.runtimes.values import count, earliest, is_unique, iso, latest, m
 
 RUNTIME: Final = "qwen_code"
 MAIN: Final = "main"
+CHATS: Final = ("/chats", "/chats/archive")
 
 
 class _Chat:
@@ -33,17 +37,22 @@ class _Chat:
         self.session: str | None = state.get("session") or session
         self.start: float | None = state.get("start")
         self.ended: float | None = state.get("ended")
+        self.parent: str | None = state.get("parent")
         self.skipped: Counter[str] = Counter()
 
     def turn(self, entry: dict[str, Any]) -> Record | None:
         """The call that a line of a chat tells of."""
         when = iso(entry.get("timestamp"))
         self.session = reference(entry.get("sessionId")) or self.session
-        self.start, self.ended = earliest(self.start, when), latest(self.ended, when)
+        copied_from = reference(mapping(entry.get("forkedFrom")).get("sessionId"))
+        self.parent = copied_from or self.parent
+        self.start = earliest(self.start, when) if copied_from is None else self.start
+        self.ended = latest(self.ended, when)
         if entry.get("type") != "assistant":
             return None
         usage, identity = mapping(entry.get("usageMetadata")), reference(entry.get("uuid"))
-        if not usage or when is None or identity is None or self.session is None:
+        writer = copied_from or self.session
+        if not usage or when is None or identity is None or writer is None:
             self.skipped["no_usage"] += 1
             return None
         tokens = disjoint(
@@ -57,13 +66,14 @@ class _Chat:
         named = model(entry.get("model"))
         return Record(
             RUNTIME,
-            identity if is_unique(identity) else f"{self.session}:{identity}",
-            self.session,
+            identity if is_unique(identity) else f"{writer}:{identity}",
+            writer,
             when,
             tokens,
             named,
             "log" if named else "none",
-            owner=self.start if self.start is not None else when,
+            owner=self.start if self.start is not None and copied_from is None else when,
+            parent_session_id=self.parent if copied_from is None else None,
         )
 
     def side_call(self, entry: dict[str, Any]) -> Record | None:
@@ -92,8 +102,14 @@ class _Chat:
         skipped, self.skipped = self.skipped, Counter()
         listed = []
         if self.session is not None and self.start is not None:
-            listed = [Session(RUNTIME, self.session, self.start, self.ended)]
-        state = {"at": position, "session": self.session, "start": self.start, "ended": self.ended}
+            listed = [Session(RUNTIME, self.session, self.start, self.ended, parent_session_id=self.parent)]
+        state = {
+            "at": position,
+            "session": self.session,
+            "start": self.start,
+            "ended": self.ended,
+            "parent": self.parent,
+        }
         return Batch(records, listed, skipped, state)
 
 
@@ -111,8 +127,9 @@ class QwenCode:
             yield from places.stray(RUNTIME, home, root)
             if not places.leads_out(home, root):
                 for project in places.subfolders(root / "projects"):
-                    for entry in places.files(project.path + "/chats", lambda file: file.endswith(".jsonl")):
-                        yield Source(RUNTIME, Path(entry.path))
+                    for folder in CHATS:
+                        for entry in places.files(project.path + folder, _is_chat):
+                            yield Source(RUNTIME, Path(entry.path))
                 for entry in places.files(root / "usage", _is_usage_log):
                     yield Source(RUNTIME, Path(entry.path))
 
@@ -135,6 +152,10 @@ class QwenCode:
         yield chat.batch([], file.position)
 
 
+def _is_chat(file: str) -> bool:
+    return file.endswith(".jsonl") and not file.endswith(".ledger.jsonl")
+
+
 def _is_usage_log(file: str) -> bool:
     return file.startswith("token-usage-") and file.endswith(".jsonl")
 
@@ -142,7 +163,7 @@ def _is_usage_log(file: str) -> bool:
 READER: Final = QwenCode()
 FACTS: Final = Facts(
     runtime=RUNTIME,
-    paths="~/.qwen/projects/*/chats/<session>.jsonl, ~/.qwen/usage/token-usage-*.jsonl",
+    paths="~/.qwen/projects/*/chats/[archive/]<session>.jsonl, ~/.qwen/usage/token-usage-*.jsonl",
     variables="QWEN_HOME, QWEN_RUNTIME_DIR",
     aggregation="sum of assistant lines; side calls from the usage log",
     input_includes_cache="yes",

@@ -1,0 +1,79 @@
+"""Qwen Code: branches of a session, archived chats and the ledgers beside them."""
+
+from pathlib import Path
+
+import pytest
+
+from collector.runtimes.qwen_code import QwenCode
+from tests.runtimes.transcripts import Read, read_home, write
+
+FIRST, SECOND, THIRD = (f"{letter}bcd0000-0000-4000-8000-000000000001" for letter in "bac")
+
+
+def line(session: str, number: int, kind: str = "assistant", **more) -> dict:
+    entry = {"uuid": f"0000abcd-0000-4000-8000-{number:012d}", "sessionId": session, "type": kind}
+    entry |= {"timestamp": f"2026-08-23T08:{number:02d}:00.000Z", "model": "qwen3-coder-plus"}
+    if kind == "assistant":
+        usage = {"promptTokenCount": 100, "candidatesTokenCount": number, "totalTokenCount": 100 + number}
+        entry["usageMetadata"] = usage
+    return entry | more
+
+
+def session(name: str, *numbers: int) -> list[dict]:
+    """A prompt and its answer for every number."""
+    return [entry for n in numbers for entry in (line(name, n, "user"), line(name, n + 1))]
+
+
+def branch(entries: list[dict], source: str, name: str) -> list[dict]:
+    """The copies, as ``forkSession`` writes them: a branch of a branch names the nearest."""
+    return [
+        entry | {"sessionId": name, "forkedFrom": {"sessionId": source, "messageUuid": entry["uuid"]}}
+        for entry in entries
+    ]
+
+
+def chat(home: Path, name: str, entries: list[dict], folder: str = "chats") -> Path:
+    return write(home / ".qwen/projects/-work" / folder / f"{name}.jsonl", *entries)
+
+
+def by_session(read: Read) -> dict[str, list[int]]:
+    names = {record.session_id for record in read.records.values()}
+    return {name: sorted(record.tokens.output_tokens for record in read.of(name)) for name in names}
+
+
+@pytest.mark.parametrize("backwards", [False, True])
+def test_a_branch_pays_for_its_own_calls_and_the_session_it_copied_for_the_others(tmp_path, backwards):
+    first = session(FIRST, 0, 10)
+    second = [*branch(first, FIRST, SECOND), *session(SECOND, 20)]
+    third = [*branch(second, SECOND, THIRD), *session(THIRD, 30)]
+    for name, entries in ((FIRST, first), (SECOND, second), (THIRD, third)):
+        chat(tmp_path, name, entries)
+    read = read_home(QwenCode(), tmp_path, backwards=backwards)
+    assert by_session(read) == {FIRST: [1, 11], SECOND: [21], THIRD: [31]}
+    assert read.sessions[SECOND].started_ts - read.sessions[FIRST].started_ts == 20 * 60
+    assert (read.sessions[SECOND].parent_session_id, read.sessions[THIRD].parent_session_id) == (FIRST, SECOND)
+
+
+def test_calls_of_a_session_that_was_deleted_stay_its_own_in_a_branch(tmp_path):
+    chat(tmp_path, SECOND, [*branch(session(FIRST, 0), FIRST, SECOND), *session(SECOND, 20)])
+    assert by_session(read_home(QwenCode(), tmp_path)) == {FIRST: [1], SECOND: [21]}
+
+
+def test_an_archived_chat_is_read_and_archiving_changes_nothing(tmp_path):
+    path = chat(tmp_path, FIRST, session(FIRST, 0, 10))
+    reader = QwenCode()
+    read = read_home(reader, tmp_path)
+    want = read.facts()
+    chat(tmp_path, FIRST, session(FIRST, 0, 10), "chats/archive")
+    path.unlink()
+    for source in reader.sources(tmp_path, {}):
+        read.take(reader, source)
+    assert read.facts() == want == read_home(QwenCode(), tmp_path).facts()
+
+
+def test_a_ledger_beside_a_chat_is_no_session(tmp_path):
+    chat(tmp_path, FIRST, session(FIRST, 0))
+    chat(
+        tmp_path, f"{FIRST}.ledger", [{"promptId": "x", "timestamp": "2026-08-23T09:00:00.000Z", "state": "completed"}]
+    )
+    assert set(read_home(QwenCode(), tmp_path).sessions) == {FIRST}
