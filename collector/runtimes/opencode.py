@@ -10,7 +10,8 @@ True here (sources: https://github.com/anomalyco/opencode packages/opencode/src/
 * The session row sums its steps and **subtracts** what is reverted, so rows of messages are the records and only what
   the session row has beyond them is one more record.
 * Version 2 keeps messages in ``session_message`` (since 1.18, empty there at first) and fills it with those of before
-  under new ids; its forks name their source (``fork_session_id``) and sum up from 0.
+  under new ids; its forks name their source (``fork_session_id``) and sum up from 0. Since 2.0.3 sessions are in
+  ``session_v2`` and the tables of before stay as they were (https://github.com/getagentseal/codeburn/issues/1293).
 * A message of a running call is read as it is and replaced later: its key does not depend on its numbers.
 """
 
@@ -69,7 +70,9 @@ SESSION_COLUMNS: Final = (
     "tokens_cache_write",
     "fork_session_id",
 )
-LISTED: Final = KnownIds("session", "id")
+# The later one tells what became of a session that both have.
+SESSIONS: Final = ("session", "session_v2")
+LISTED: Final = tuple(KnownIds(table, "id") for table in SESSIONS)
 BEGAN: Final = picked("data", "$.time.created")
 NUMBERS: Final = ("tokens.input", "tokens.output", "tokens.reasoning", "tokens.cache.read", "cost", "time.completed")
 SUMS: Final = ", ".join(f"total({picked('data', f'$.{path}')})" for path in NUMBERS)
@@ -142,7 +145,7 @@ class Opencode:
         urls = _base_urls(source.parts)
         if source.path.parent.name == "message":
             root = source.path.parents[2]
-            listed = any(source.path.name in LISTED.of(path) for path in _databases(root, None))
+            listed = any(source.path.name in ids.of(path) for path in _databases(root, None) for ids in LISTED)
             yield read_tree(source, urls, listed=listed)
             return
         refuse_stray(source)
@@ -163,16 +166,17 @@ class _Reading:
         # Kept until the pass is whole: one that breaks off must not forget it.
         self._state = state
         self._rests: set[str] = set(state.get("rests", ()))
-        columns = database.columns("session")
+        sessions = {table: columns for table in SESSIONS if (columns := database.columns(table))}
         self._tables = [table for table in TABLES if database.columns(table.name)]
-        if not columns or not self._tables:
+        if not sessions or not self._tables:
             raise SourceError(path, "no sessions and messages in it (yet)")
         self._has_parts = bool(database.columns("part"))
         self._changes = Changes(state.get("sessions"))
-        self._changes.see(database.rows(select("session", SESSION_COLUMNS, columns)))
+        for name, columns in sessions.items():
+            self._changes.see(database.rows(select(name, SESSION_COLUMNS, columns)))
         for table in self._tables:
             self._changes.see(database.rows(table.digest))
-        self._heads = {head.id: head for head in self._sessions(columns)}
+        self._heads = {head.id: head for name in sessions for head in self._sessions(name, sessions[name])}
         self._sums: dict[str, Counts] = {}
         self._last: dict[str, Message] = {}
         # Calls of the first table, where there is more than one: the second may have them again.
@@ -196,8 +200,8 @@ class _Reading:
         batch.state = {"rests": sorted(self._rests), "sessions": self._changes.saved}
         yield batch
 
-    def _sessions(self, columns: frozenset[str]) -> Iterator[Head]:
-        for row in self._database.rows(select("session", SESSION_COLUMNS, columns)):
+    def _sessions(self, table: str, columns: frozenset[str]) -> Iterator[Head]:
+        for row in self._database.rows(select(table, SESSION_COLUMNS, columns)):
             session = values.reference(row[0])
             if session is not None:
                 model = values.mapping(jsonl.parse(str(row[3] or "").encode()))

@@ -348,6 +348,42 @@ def test_a_fork_of_version_2_names_its_source_and_sums_up_from_0(store):
     assert read.sessions["fork"].parent_session_id == "s"
 
 
+def to_second(store):
+    """Sessions as 2.0.3 keeps them: in a table of their own; the one of before stays as it was."""
+    change(store.database, "CREATE TABLE session_v2 AS SELECT * FROM session")
+    change(store.database, "ALTER TABLE session_v2 ADD COLUMN fork_session_id TEXT")
+
+
+def test_sessions_of_version_2_have_a_table_of_their_own(store):
+    store.session("old", row=usage(100, 20), cost=0.001)
+    store.message("m", "old", message())
+    to_second(store)
+    in_second(store, "other-id", "old", message())
+    in_second(store, "m2", "old", message(at=9, tokens=usage(50, 10)))
+    change(store.database, "UPDATE session_v2 SET tokens_input = 150, tokens_output = 30")
+    change(
+        store.database,
+        """INSERT INTO session_v2 (id, project_id, slug, directory, title, version, time_created, time_updated, cost,
+        tokens_input, tokens_output, fork_session_id) SELECT 'new', project_id, slug, directory, title, '2.0.8',
+        time_created + 5000, time_updated + 9000, 0.002, 70, 9, 'old' FROM session_v2""",
+    )
+    in_second(store, "copy", "new", message())
+    in_second(store, "own", "new", message(at=6000, tokens=usage(70, 9)))
+    read = store.read()
+    assert (total(read.of("old"), "input_tokens"), total(read.of("new"), "input_tokens")) == (150, 70)
+    assert set(read.sessions) == {"old", "new"}
+    assert read.sessions["new"].parent_session_id == "old"
+
+
+def test_a_database_that_version_2_made_is_read(store):
+    store.session("s")
+    to_second(store)
+    in_second(store, "m", "s", message())
+    for table in ("part", "message", "session"):
+        change(store.database, f"DROP TABLE {table}")
+    assert total(store.read().of("s"), "input_tokens") == 100
+
+
 def test_a_database_with_messages_of_version_2_alone_is_read(store):
     store.session("s")
     in_second(store, "m", "s", message())
