@@ -48,6 +48,14 @@ def test_nothing_is_cut_off_in_a_pipe() -> None:
     assert "a-very-long-session-name-that-nobody-will-ever-type" in printed([BIG], PIPE_WIDTH)
 
 
+def test_a_name_moves_no_cursor_and_changes_no_colour() -> None:
+    out = Console(file=io.StringIO(), width=PIPE_WIDTH, highlight=False, color_system=None)
+    print_sums(out, "session", [(["a\x1b[2J\rb\n[red]c"], row())])
+    text = out.file.getvalue()  # type: ignore[attr-defined]
+    assert text.splitlines()[2].startswith("a\ufffd[2J\ufffdb\ufffd[red]c ")
+    assert len(text.splitlines()) == 3
+
+
 def test_an_unknown_cost_reads_unknown_and_an_unknown_count_is_no_zero() -> None:
     text = printed([row(unknown_calls=1, cost_status=honesty.UNAVAILABLE)], 80, "day")
     assert "unknown" in text
