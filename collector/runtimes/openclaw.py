@@ -5,7 +5,8 @@ Read from https://github.com/openclaw/openclaw (src/config/sessions) and stores 
 - ``agents/<agent>/sessions/*.jsonl`` and archives (``.deleted.<time>``, ``.reset.<time>``, also ``.zst``): a deleted
   transcript is renamed, its spend stays. ``sessions.json`` describes the last call only and is not read.
 - ``agents/<agent>/agent/openclaw-agent.sqlite``: ``transcript_events`` holds an entry per row, as text in
-  ``event_json`` or compressed in ``event_zstd``; deleted sessions move to ``session_transcript_archives``.
+  ``event_json`` or compressed in ``event_zstd``; deleted sessions move to ``session_transcript_archives``. A rewritten
+  transcript's rows are deleted and made again, under the numbers of the last rows where these were its own.
 - entries of provider ``openclaw`` (mirrored deliveries, injected text) are no calls.
 - where the provider sent no usage OpenClaw writes zeros: not a measurement (``usage`` is ``missing``).
 """
@@ -16,6 +17,7 @@ from collections import Counter
 from collections.abc import Iterator, Mapping
 from pathlib import Path
 from typing import Any, Final
+from zlib import crc32
 
 import zstandard
 
@@ -124,13 +126,14 @@ def _read_database(path: Path, urls: dict[str, object], state: dict[str, Any]) -
         if "session_id" not in columns:
             yield Batch(skipped=Counter({"no_table": 1}))
             return
-        last = _resumed(database, state)
+        last = _resumed(database, state, columns)
         wanted = ("rowid", "session_id", "event_json", "event_zstd")
         sql = sqlite_ro.select("transcript_events", wanted, columns | {"rowid"}, "WHERE rowid > ? ORDER BY rowid")
+        mark = state.get("mark")
         transcripts: dict[str, _Entries] = {}
         batch = Batch()
         for rowid, session, text, packed in database.rows(sql, (last,)):
-            last = rowid
+            last, mark = rowid, _mark(session, text, packed)
             transcript = transcripts.get(session)
             if transcript is None:
                 transcript = transcripts[session] = _begun(database, session, urls, columns)
@@ -140,17 +143,28 @@ def _read_database(path: Path, urls: dict[str, object], state: dict[str, Any]) -
             elif (record := transcript.take(entry)) is not None:
                 batch.records.append(record)
             if len(batch.records) >= ROWS_PER_BATCH:
-                yield _finished(batch, transcripts, last)
+                yield _finished(batch, transcripts, last, mark)
                 batch = Batch()
         _archived(database, urls, batch)
-        yield _finished(batch, transcripts, last)
+        yield _finished(batch, transcripts, last, mark)
 
 
-def _resumed(database: sqlite_ro.Database, state: dict[str, Any]) -> int:
-    """The row to go on after; 0 where the database is another one than before."""
-    last = state.get("row")
-    newest = next(database.rows("SELECT max(rowid) FROM transcript_events"), (None,))[0] or 0
-    return last if isinstance(last, int) and last <= newest else 0
+def _resumed(database: sqlite_ro.Database, state: dict[str, Any], columns: frozenset[str]) -> int:
+    """The row to go on after; 0 where that is not the row that it was.
+
+    SQLite gives a new row the number after the largest, so as long as that row stands no number up to it was given
+    again. It was given again, or taken away, where the end was rewritten, and in another database.
+    """
+    last, mark = state.get("row"), state.get("mark")
+    if not isinstance(last, int):
+        return 0
+    sql = sqlite_ro.select("transcript_events", ("session_id", "event_json", "event_zstd"), columns, "WHERE rowid = ?")
+    row = next(database.rows(sql, (last,)), None)
+    return last if row is not None and mark in (None, _mark(*row)) else 0
+
+
+def _mark(session: object, text: object, packed: object) -> int:
+    return crc32(repr((session, text, packed)).encode("utf-8", "replace"))
 
 
 def _begun(database: sqlite_ro.Database, session: str, urls: dict[str, object], columns: frozenset[str]) -> _Entries:
@@ -192,13 +206,13 @@ def _archived(database: sqlite_ro.Database, urls: dict[str, object], batch: Batc
             batch.sessions.extend(transcript.listed())
 
 
-def _finished(batch: Batch, transcripts: dict[str, _Entries], last: int) -> Batch:
+def _finished(batch: Batch, transcripts: dict[str, _Entries], last: int, mark: int | None) -> Batch:
     for transcript in transcripts.values():
         sessions: list[Session] = transcript.listed()
         batch.sessions.extend(sessions)
         batch.skipped += transcript.skipped
         transcript.skipped = Counter()
-    batch.state = {"row": last}
+    batch.state = {"row": last, "mark": mark}
     return batch
 
 

@@ -91,6 +91,24 @@ def test_openclaws_new_rows_are_read_from_the_last_one_on(tmp_path):
     assert batches[-1].records[0].owner == read.sessions[SESSION].started_ts
 
 
+def test_rows_that_openclaw_wrote_anew_under_old_numbers_are_read(tmp_path):
+    """A transcript of ten rows is rewritten shorter, by a compaction or a rewind, and grows beyond ten in one pass."""
+    connection = database(tmp_path)
+    for seq in range(10):
+        insert(connection, seq, answer(seq) if seq else header())
+    read = read_home(OPENCLAW, tmp_path)
+    with connection:
+        connection.execute("DELETE FROM transcript_events WHERE session_id = ?", (SESSION,))
+    for seq in range(15):
+        insert(connection, seq, header() if not seq else answer(seq if seq < 4 else 20 + seq))
+    (source,) = OPENCLAW.sources(tmp_path, {})
+    read.take(OPENCLAW, source)
+    connection.close()
+    assert {record.response_id for record in read.of(SESSION)} == {
+        f"chatcmpl-mock-{number}" for number in (*range(1, 10), *range(24, 35))
+    }
+
+
 def test_openclaws_archives_keep_what_a_deleted_session_spent(tmp_path):
     connection = database(tmp_path)
     text = "".join(json.dumps(entry) + "\n" for entry in (header(), answer(1))).encode()
