@@ -9,6 +9,8 @@ cache, thinking is inside output. True here:
   (``forkedFrom``, in a fork of a fork the nearest one) or begin with a line later than the copies; the rest is found by
   comparing files (``lineage``). A fork of a large session holds some copies twice, the second time without the name
   (https://github.com/anthropics/claude-code/issues/48936).
+- ``usage.iterations`` repeats what the call used and names what it leaves out: another model's advice is a call of that
+  model, a compaction within the call is added (https://github.com/ccusage/ccusage/issues/1115).
 - sub-agent files (``<session>/subagents/**/agent-*.jsonl``, before 2.1 beside the transcripts) belong to the session
   that their lines name.
 - ``cost-state`` lines (2.1) carry the session's running total: see ``claude_totals``.
@@ -172,6 +174,9 @@ class _Reading:
                 self.skipped[call] += 1
             elif (key := reference(identity)) is not None:
                 calls[key] = call
+                if line.message is not None and line.message.usage is not None and line.message.usage.iterations:
+                    for number, told in enumerate(claude_lines.advice(line, call)):
+                        calls[f"{key}:advisor:{number}"] = told
                 if self.priced_to is not None and call.ts <= self.priced_to:
                     self.reopened = True
         self.best = {}
@@ -227,7 +232,7 @@ class _Reading:
         return Batch([*records, *surplus], [session] if listed else [], skipped, state)
 
     def _record(self, key: str, call: Call) -> Record:
-        session = self.owned.writer(call.session, call.ts)
+        session = call.session if self.owned.parent is None else self.owned.writer(call.session, call.ts)
         mine, named = session == self.session, call.model
         return Record(
             RUNTIME,

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterator
 from typing import Annotated, Any, Final
 
 import msgspec
@@ -12,7 +13,11 @@ from collector.runtimes.values import model as model_name
 from shim.line import MAX_TOKENS, Tokens, tier_or_none
 
 SYNTHETIC: Final = "<synthetic>"
-MAX_OUTPUT: Final = 1 << 38
+MAX_OUTPUT: Final = 1 << 35
+MAX_EXTRAS: Final = 7
+# What a message's own numbers leave out: a compaction within the call, and another model that was asked for advice.
+COMPACTION: Final = "compaction"
+ADVISOR: Final = "advisor_message"
 
 Count = Annotated[int, msgspec.Meta(ge=0, le=MAX_TOKENS)] | None
 
@@ -34,6 +39,14 @@ class Usage(msgspec.Struct, gc=False):
     cache_creation: Lifetimes | None = None
     service_tier: str | None = None
     speed: str | None = None
+    iterations: list[Iteration] | None = None
+
+
+class Iteration(Usage, gc=False):
+    """One step of a message (https://platform.claude.com/docs/en/build-with-claude/compaction)."""
+
+    type: str | None = None
+    model: str | None = None
 
 
 class Message(msgspec.Struct, gc=False):
@@ -64,12 +77,13 @@ class Line(msgspec.Struct, gc=False, rename="camel"):
 
     @property
     def grown(self) -> int:
-        """Orders the lines of a message, below 0 for one without usage. At equal output the main chain's comes before a
-        sidechain's replay of it."""
+        """Orders the lines of a message, below 0 for one without usage. At equal output one that tells of more steps
+        comes first, then the main chain's before a sidechain's replay of it."""
         message = self.message
         if message is None or (usage := message.usage) is None or (output := usage.output_tokens) is None:
             return -1
-        return (output << 1 | (self.is_sidechain is not True)) if output < MAX_OUTPUT else -1
+        extras = min(MAX_EXTRAS, sum(1 for _ in steps(usage, COMPACTION, ADVISOR))) if usage.iterations else 0
+        return (output << 4 | extras << 1 | (self.is_sidechain is not True)) if output < MAX_OUTPUT else -1
 
 
 class Call(msgspec.Struct, gc=False):
@@ -83,6 +97,11 @@ class Call(msgspec.Struct, gc=False):
     tier: str | None
     pico: int | None
     response_id: str | None
+
+
+def steps(usage: Usage, *kinds: str) -> Iterator[Iteration]:
+    """The steps of these kinds."""
+    return (step for step in usage.iterations or () if step.type in kinds)
 
 
 _decode: Final = msgspec.json.Decoder(Line).decode
@@ -101,7 +120,7 @@ def _careful(entry: dict[str, Any]) -> Line:
     """A line with a value of another type than expected: that value is not known, the others are."""
     message = mapping(entry.get("message"))
     usage = mapping(message.get("usage"))
-    split = mapping(usage.get("cache_creation"))
+    iterations = usage.get("iterations")
     cost = entry.get("costUSD")
     return Line(
         type=_text(entry.get("type")),
@@ -109,13 +128,13 @@ def _careful(entry: dict[str, Any]) -> Line:
             id=_text(message.get("id")),
             model=_text(message.get("model")),
             usage=Usage(
-                count(usage.get("output_tokens")),
-                count(usage.get("input_tokens")),
-                count(usage.get("cache_read_input_tokens")),
-                count(usage.get("cache_creation_input_tokens")),
-                Lifetimes(count(split.get("ephemeral_5m_input_tokens")), count(split.get("ephemeral_1h_input_tokens"))),
+                *_counts(usage),
                 _text(usage.get("service_tier")),
                 _text(usage.get("speed")),
+                [
+                    Iteration(*_counts(step), type=_text(step.get("type")), model=_text(step.get("model")))
+                    for step in map(mapping, iterations if isinstance(iterations, list) else ())
+                ],
             ),
         ),
         uuid=_text(entry.get("uuid")),
@@ -124,6 +143,18 @@ def _careful(entry: dict[str, Any]) -> Line:
         is_sidechain=entry.get("isSidechain") is True,
         forked_from=Origin(_text(mapping(entry.get("forkedFrom")).get("sessionId"))) if "forkedFrom" in entry else None,
         cost_usd=cost if type(cost) in (int, float) else None,
+    )
+
+
+def _counts(usage: dict[str, Any]) -> tuple[Count, Count, Count, Count, Lifetimes]:
+    """The counts of a ``Usage`` in its order."""
+    split = mapping(usage.get("cache_creation"))
+    return (
+        count(usage.get("output_tokens")),
+        count(usage.get("input_tokens")),
+        count(usage.get("cache_read_input_tokens")),
+        count(usage.get("cache_creation_input_tokens")),
+        Lifetimes(count(split.get("ephemeral_5m_input_tokens")), count(split.get("ephemeral_1h_input_tokens"))),
     )
 
 
@@ -148,7 +179,23 @@ def call(line: Line, session: str) -> Call | str:
     pico = None if line.cost_usd is None else usd(line.cost_usd) or None
     # Anthropic's fast mode counts as a tier.
     tier = "fast" if usage.speed == "fast" else tier_or_none(usage.service_tier)
-    return Call(grown, session, when, model_name(message.model), _tokens(usage), tier, pico, message.id or None)
+    tokens = _tokens(usage)
+    if usage.iterations:
+        for step in steps(usage, COMPACTION):
+            tokens = Tokens(*map(_plus, tokens, _tokens(step)))
+    return Call(grown, session, when, model_name(message.model), tokens, tier, pico, message.id or None)
+
+
+def advice(line: Line, call: Call) -> Iterator[Call]:
+    """The calls of other models that a message asked for advice; they are no part of its own numbers."""
+    if line.message is not None and (usage := line.message.usage) is not None:
+        for step in steps(usage, ADVISOR):
+            named, tier = model_name(step.model), tier_or_none(step.service_tier)
+            yield Call(call.grown, call.session, call.ts, named, _tokens(step), tier, None, None)
+
+
+def _plus(one: int | None, other: int | None) -> int | None:
+    return one if other is None else (one or 0) + other
 
 
 def _tokens(usage: Usage) -> Tokens:

@@ -266,6 +266,44 @@ def test_what_a_fork_says_of_its_parents_calls_does_not_replace_the_parents_doll
     assert dollars(read.of(PARENT)) == pytest.approx(price(1), abs=1e-12)
 
 
+def step(kind: str, number: int, **more) -> dict:
+    counts = {"input_tokens": 10 * number, "output_tokens": number, "cache_read_input_tokens": 0}
+    return {"type": kind, **counts, "cache_creation_input_tokens": 0, **more}
+
+
+def test_another_models_advice_is_a_call_of_that_model_and_a_compaction_within_a_call_is_added(tmp_path):
+    early, late = call(PARENT, 1, 2), call(PARENT, 1, 3)
+    late["message"]["usage"] |= {
+        "iterations": [
+            step("message", 1),
+            step("advisor_message", 700, model="claude-opus-4-7"),
+            step("compaction", 90),
+            step("advisor_message", 500, model="claude-opus-4-7"),
+            step("message", 2, model="claude-sonnet-4-5"),
+        ]
+    }
+    total_of_both = cost_state(PARENT, 1)
+    total_of_both["modelUsage"][MODEL]["inputTokens"] += 900
+    total_of_both["modelUsage"][MODEL]["outputTokens"] += 90
+    total_of_both["modelUsage"]["claude-opus-4-7"] = {"inputTokens": 12_000, "outputTokens": 1_200, "costUSD": 0.09}
+    transcript(tmp_path, PARENT, user(PARENT, "u", 1), early, late, total_of_both)
+    read = read_home(ClaudeCode(), tmp_path)
+    assert {key: (r.model, r.tokens.input_tokens, r.tokens.output_tokens) for key, r in read.records.items()} == {
+        "msg_mock_1": (MODEL, 1502 + 900, 55 + 90),
+        "msg_mock_1:advisor:0": ("claude-opus-4-7", 7000, 700),
+        "msg_mock_1:advisor:1": ("claude-opus-4-7", 5000, 500),
+    }
+
+
+def test_steps_that_are_not_what_they_should_be_do_not_spoil_the_call(tmp_path):
+    odd = call(PARENT, 1, 2)
+    odd["message"]["usage"]["iterations"] = [7, {"type": []}, step("advisor_message", 3, model="m", input_tokens=-1)]
+    transcript(tmp_path, PARENT, odd)
+    read = read_home(ClaudeCode(), tmp_path)
+    assert read.records["msg_mock_1"].tokens.output_tokens == 55
+    assert read.records["msg_mock_1:advisor:0"].tokens[:1] == (None,)
+
+
 @given(st.lists(st.integers(1, 500), min_size=2, max_size=5), st.data())
 @settings(max_examples=25, deadline=None)
 def test_the_line_with_the_largest_output_counts_wherever_it_stands(tmp_path_factory, outputs, data):
