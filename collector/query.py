@@ -7,6 +7,7 @@ SQL and no engine. All windows are whole local days of one calendar (``collector
 from __future__ import annotations
 
 import time
+from collections import Counter
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import replace
 from datetime import date
@@ -18,7 +19,7 @@ import orjson
 from collector import windows
 from collector.honesty import Counts, agree, combine, join_caveats
 from collector.hub import trends
-from collector.ledger import Entry, Group, Kind, Ledger, SecondPrice, SessionHead, Total, totals
+from collector.ledger import Contact, Entry, Group, Kind, Ledger, SecondPrice, SessionHead, Total, totals
 from collector.ledger.totals import NOTHING
 from collector.money import to_usd
 from collector.rows import (
@@ -147,10 +148,11 @@ class Query:
         for vm, runtime in sorted(self.ledger.keys(("vm", "runtime"), where)):
             runtimes.setdefault(vm, []).append(runtime)
         seen = {one.name: one for one in self.ledger.seen("vm")}
-        missing: dict[str, int] = {}
-        for gap in self.ledger.gaps():
-            missing[gap.vm] = missing.get(gap.vm, 0) + gap.lines
-        contacts = self._contacts()
+        told = self.ledger.contacts()
+        missing = Counter({one.vm: one.missing for one in told})
+        for gap in () if told else self.ledger.gaps():
+            missing[gap.vm] += gap.lines
+        contacts = self._contacts(told)
         rows = []
         for vm in sorted(found.keys() | (contacts.keys() if where == ALL_RECORDS else set())):
             known = seen.get(vm)
@@ -161,16 +163,15 @@ class Query:
                     sessions=known.sessions if known else 0,
                     first_seen=iso(known.first_ms) if known else None,
                     last_seen=iso(known.last_ms) if known else None,
-                    missing_lines=missing.get(vm, 0),
+                    missing_lines=missing[vm],
                     **contacts.get(vm, {}),
                     **sums(found.get(vm, NOTHING)),
                 )
             )
         return rows
 
-    def _contacts(self) -> dict[str, dict[str, Any]]:
+    def _contacts(self, contacts: Sequence[Contact]) -> dict[str, dict[str, Any]]:
         """What a hub knows of its VMs beside their records, as fields of ``VmRow``."""
-        contacts = self.ledger.contacts()
         if not contacts:
             return {}
         now_ms = int(self.clock() * 1000)

@@ -25,6 +25,7 @@ from collector.secret_file import read_secret
 from collector.settings import Settings
 
 EVERYTHING: Final = Page(limit=10**9)
+FORMS: Final = ("table", "json", "csv")
 
 
 @dataclass(frozen=True, slots=True)
@@ -54,7 +55,7 @@ KINDS: Final[Mapping[str, Kind]] = {
 @chooses
 @click.option("--db", type=click.Path(path_type=Path), help="The ledger file.")
 @click.option("--hub", metavar="URL", help="Ask the hub there instead of this VM's ledger.")
-@click.option("--format", "form", type=click.Choice(("table", "json", "csv")), default="table", show_default=True)
+@click.option("--format", "form", type=click.Choice(FORMS), default="table", show_default=True)
 @click.pass_obj
 def command(settings: Settings, /, by: str, db: Path | None, hub: str | None, form: str, **options: str | None) -> None:
     """Show tokens and cost. A cost that is not known reads "unknown" and is never $0.00.
@@ -70,6 +71,11 @@ def command(settings: Settings, /, by: str, db: Path | None, hub: str | None, fo
         where = filter_of(query, options)
         rows = kind.ask(query, where)
         total = query.total(where)
+    write(kind, rows, total, form)
+
+
+def write(kind: Kind, rows: Sequence[Any], total: Sums, form: str) -> None:
+    """Print rows in one of ``FORMS``."""
     if form == "json":
         sys.stdout.write(orjson.dumps({"rows": [as_json(row) for row in rows]}).decode() + "\n")
     elif form == "csv":

@@ -16,7 +16,7 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
-from itertools import groupby
+from itertools import chain, groupby, islice
 from typing import Any, Final
 
 from collector.ledger import Group
@@ -81,9 +81,9 @@ def requests(groups: Iterable[Group], names: str, start: float, now: float) -> I
         found: dict[tuple[Any, ...], list[Group]] = {}
         for group in own:
             found.setdefault(group.key, []).append(group)
-        points = [point for key in sorted(found, key=str) for point in _points(key, found[key], names)]
-        for first in range(0, len(points), POINTS_PER_REQUEST):
-            yield _request(vm, points[first : first + POINTS_PER_REQUEST], times)
+        points = chain.from_iterable(_points(key, found[key], names) for key in sorted(found, key=str))
+        while part := list(islice(points, POINTS_PER_REQUEST)):
+            yield _request(vm, part, times)
 
 
 def protobuf(request: Mapping[str, Any]) -> bytes:
@@ -102,9 +102,9 @@ def _points(key: tuple[Any, ...], groups: Sequence[Group], names: str) -> Iterat
     for name in NAMES[names]:
         total, known = _tokens(counted, name.classes)
         if known:
-            attributes = shared | dict(name.attributes)
             number = {"count": str(known), "sum": float(total), "bucketCounts": [str(known)], "explicitBounds": []}
-            yield name.metric, "{token}", name.histogram, _point(attributes, number if name.histogram else total)
+            point = _point(shared, number if name.histogram else total, **name.attributes)
+            yield name.metric, "{token}", name.histogram, point
     for basis, metric in COSTS.items():
         priced = [group for group in counted if group.priced and group.kind.cost_basis == basis]
         if priced:
@@ -112,40 +112,42 @@ def _points(key: tuple[Any, ...], groups: Sequence[Group], names: str) -> Iterat
     outcomes = sorted({group.kind.outcome for group in groups})
     for outcome in outcomes:
         calls = sum(group.calls for group in groups if group.kind.outcome == outcome)
-        yield "usage.calls", "{call}", False, _point(shared | {"usage.outcome": outcome}, calls)
+        yield "usage.calls", "{call}", False, _point(shared, calls, **{"usage.outcome": outcome})
     unknown = sum(group.calls for group in counted if group.kind.cost_status not in ("exact", "estimated"))
     yield "usage.calls.unknown_cost", "{call}", False, _point(shared, unknown)
 
 
-def _tokens(groups: Iterable[Group], classes: tuple[str, ...]) -> tuple[int, int]:
+def _tokens(groups: Sequence[Group], classes: tuple[str, ...]) -> tuple[int, int]:
     """The sum over classes and how many records know the first of them."""
     places = [TOKEN_CLASSES.index(name) for name in classes]
-    found = list(groups)
-    return sum(group.sums[place] for group in found for place in places), sum(group.known[places[0]] for group in found)
+    total = sum(group.sums[place] for group in groups for place in places)
+    return total, sum(group.known[places[0]] for group in groups)
 
 
-def _attributes(key: tuple[Any, ...]) -> dict[str, str]:
+def _attributes(key: tuple[Any, ...]) -> list[dict[str, Any]]:
     _, runtime, upstream, model = key
     lists = provider_of(runtime, None, upstream, model or "")
     provider = lists[0].provider if lists else upstream or "unknown"
     named = {"gen_ai.request.model": model, "gen_ai.response.model": model} if model else {}
-    return {
-        "gen_ai.operation.name": "chat",
-        "gen_ai.provider.name": PROVIDER_NAMES.get(provider, provider),
-        "usage.runtime": runtime,
-        **named,
-    }
+    return _list(
+        {
+            "gen_ai.operation.name": "chat",
+            "gen_ai.provider.name": PROVIDER_NAMES.get(provider, provider),
+            "usage.runtime": runtime,
+            **named,
+        }
+    )
 
 
-def _point(attributes: Mapping[str, str], number: Any) -> dict[str, Any]:
-    point: dict[str, Any] = {"attributes": [_attribute(name, value) for name, value in attributes.items()]}
-    if isinstance(number, dict):
-        return point | number
-    return point | ({"asInt": str(number)} if isinstance(number, int) else {"asDouble": number})
+def _point(shared: Sequence[dict[str, Any]], number: Any, **more: str) -> dict[str, Any]:
+    """A data point; ``more``: attributes beside those that it shares with others."""
+    if not isinstance(number, dict):
+        number = {"asInt": str(number)} if isinstance(number, int) else {"asDouble": number}
+    return {"attributes": [*shared, *_list(more)], **number}
 
 
-def _attribute(name: str, value: str) -> dict[str, Any]:
-    return {"key": name, "value": {"stringValue": value}}
+def _list(attributes: Mapping[str, str]) -> list[dict[str, Any]]:
+    return [{"key": name, "value": {"stringValue": value}} for name, value in attributes.items()]
 
 
 def _request(vm: str, points: Iterable[Point], times: Mapping[str, str]) -> dict[str, Any]:
@@ -159,7 +161,7 @@ def _request(vm: str, points: Iterable[Point], times: Mapping[str, str]) -> dict
     return {
         "resourceMetrics": [
             {
-                "resource": {"attributes": [_attribute(name, value) for name, value in resource.items()]},
+                "resource": {"attributes": _list(resource)},
                 "scopeMetrics": [
                     {"scope": {"name": "vm-usage", "version": __version__}, "metrics": list(metrics.values())}
                 ],

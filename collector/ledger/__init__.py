@@ -219,7 +219,8 @@ class Ledger(Protocol):
     def by_vm(self, by: Sequence[str], where: Filter, start: str | None, limit: int) -> tuple[list[Group], str | None]:
         """The groups by vm and ``by``, VM after VM from ``start`` on, a page at a time, and the VM of the next page.
 
-        Whole VMs, at least one, that make ``limit`` groups; all of them where a part would cost what the whole costs.
+        Whole VMs, at least one, and not more than make ``limit`` groups; all of them where a part would cost what the
+        whole costs.
         """
 
     def keys(self, by: Sequence[str], where: Filter) -> set[tuple[Any, ...]]:

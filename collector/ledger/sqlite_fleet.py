@@ -22,6 +22,8 @@ from collector.ledger.writer import Transaction
 from collector.rows import GapRow, QuarantineRow, RefusedRow, SourceRow
 from shim.line import ID
 
+# A list of hundreds of VMs looks at some eight thousand pages: a fifth of its time is reading them again each time.
+FLEET_CACHE_KIB: Final = 32 * 1024
 SAVE_VM: Final = f"INSERT OR REPLACE INTO hub_vm VALUES ({', '.join('?' * len(VM.names))})"
 SAVE_TOKEN: Final = f"INSERT INTO hub_token VALUES ({', '.join('?' * len(TOKEN.names))})"
 SAVE_REFUSED: Final = f"INSERT OR IGNORE INTO hub_refused VALUES ({', '.join('?' * len(REFUSED.names))})"
@@ -35,7 +37,9 @@ class SqliteFleet(SqliteLedger):
     def __init__(self, path: Path, zone_name: str | None = None, *, read_only: bool = False) -> None:
         """Open or make the ledger; see ``SqliteLedger``."""
         super().__init__(path, zone_name, read_only=read_only)
-        if not read_only:  # what was acknowledged must survive a power cut: the VM will not send it again
+        if read_only:
+            self._db.execute(f"PRAGMA cache_size = -{FLEET_CACHE_KIB}")
+        else:  # what was acknowledged must survive a power cut: the VM will not send it again
             self._db.execute("PRAGMA synchronous = FULL")
 
     def take(self, deliveries: Sequence[Delivery]) -> list[Answer]:

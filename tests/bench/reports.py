@@ -3,12 +3,15 @@
 The ledger at PATH is made if it is not there (``tests.bench.grown``); one with ``--vms`` above 1 is a hub's. Each
 question is asked once cold (the file's pages are dropped from the system's cache and the connection is new), then five
 times; what is shown is the median, in ms and in ms of processor time, which other work on the machine does not change.
-Endpoints are answered as the API does, JSON and all.
+Endpoints are answered as the API does, JSON and all; reports are printed.
 """
 
 from __future__ import annotations
 
 import argparse
+import asyncio
+import contextlib
+import io
 import itertools
 import os
 import statistics
@@ -20,7 +23,10 @@ from typing import Any
 import orjson
 
 from collector import metrics, windows
+from collector.agent_tools import server
 from collector.api.endpoints import ENDPOINTS
+from collector.api.openapi import document
+from collector.commands.report import FORMS, KINDS, write
 from collector.commands.status import WINDOWS
 from collector.export import otlp
 from collector.hub.fleet import VmState
@@ -55,6 +61,10 @@ def questions(session: dict[str, str], middle: str) -> Iterator[tuple[str, Quest
         yield endpoint(name, window=span, **where)
     for by, span, where in itertools.product(("runtime", "model"), SPANS, FILTERS[:2] + FILTERS[-1:]):
         yield endpoint("aggregates", by=by, window=span, **where)
+        yield endpoint("aggregates", by=by, window=span, cursor="2026-06-01", **where)
+    for span, where in itertools.product(SPANS, FILTERS[:2]):
+        yield endpoint("groups", window=span, **where)
+        yield endpoint("groups", window=span, cursor="vm-250", **where)
     for where in FILTERS:
         yield endpoint("summary", **where)
     for sort, span, where in itertools.product(SORTS, SPANS, FILTERS):
@@ -74,22 +84,56 @@ def questions(session: dict[str, str], middle: str) -> Iterator[tuple[str, Quest
     for name in ("refused", "gaps", "sources", "quarantine", "states"):
         yield endpoint(name)
     yield "/metrics", metrics.exposition
+    yield "/openapi.json", lambda _: orjson.dumps(document("1.0", token=False))
     yield "status", lambda query: (query.summary(WINDOWS), query.sources(), query.refused(), query.gaps())
     yield (
         "doctor",
         lambda query: (query.sources(), query.gaps(), query.quarantine(5), query.refused(), query.ledger.seen("vm")),
     )
+    yield from reports()
+    yield from tools(session)
     for span in SPANS:
         yield f"export {span}, its first 1000 records", _exported(span)
     yield "export otlp, its first request", lambda query: next(_otlp(query))
 
 
+def reports() -> Iterator[tuple[str, Question]]:
+    """What ``usage-collector report`` prints, in each form; sessions of a day only, for it prints all there are."""
+    for by, span, form in itertools.product(KINDS, SPANS, FORMS):
+        if by != "session" or span == "today":
+            yield f"report --by {by} --window {span} --format {form}", _reported(by, span, form)
+
+
+def _reported(by: str, span: str, form: str) -> Question:
+    def ask(query: Query) -> str:
+        where = Filter(query.window(span))
+        with contextlib.redirect_stdout(io.StringIO()) as out:
+            write(KINDS[by], KINDS[by].ask(query, where), query.total(where), form)
+        return out.getvalue()
+
+    return ask
+
+
+def tools(session: dict[str, str]) -> Iterator[tuple[str, Question]]:
+    """What an agent asks over MCP."""
+    asked: tuple[tuple[str, dict[str, Any]], ...] = (
+        ("get_cost_summary", {}),
+        *(("get_cost_summary", {"window": span}) for span in SPANS),
+        *(("list_sessions", {"sort": sort, "limit": 200}) for sort in SORTS),
+        ("get_session", dict(session)),
+        ("explain_cost", dict(session)),
+    )
+    for tool, arguments in asked:
+        shown = ", ".join(f"{name}={value}" for name, value in arguments.items() if name not in session)
+        yield f"mcp {tool}({shown})", _called(tool, arguments)
+
+
+def _called(tool: str, arguments: dict[str, Any]) -> Question:
+    return lambda query: asyncio.run(server(query).call_tool(tool, arguments))
+
+
 def _otlp(query: Query) -> Iterator[dict[str, Any]]:
     return otlp.requests(query.groups(Filter(query.window("30d"))), "latest", 0, NOW)
-
-
-def _doctor(query: Query) -> Any:
-    return query.sources(), query.gaps(), query.quarantine(5), query.refused(), query.ledger.seen("vm")
 
 
 def _tenth_page(sort: str) -> Question:
