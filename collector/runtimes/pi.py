@@ -5,6 +5,8 @@ reasoning is inside output. True here:
 
 - every assistant entry is a call that was paid, on whatever branch it lies, aborted or not; a try that failed before
   any token leaves zeros and is none.
+- in newer versions the entry of a compaction or of a branch's summary has the ``usage`` of the call that wrote it; the model
+  is not named there and is the one that the session used last (https://github.com/huggingface/tau/issues/701).
 - forks copy entries word for word into a file whose header names ``parentSession``; the header's time is the owner's.
 - ``cost.total`` is Pi's own price list in USD, a provider's charge where ``totalFromProvider``; a custom model without
   a price costs 0 there, so 0 is only believed of a local provider.
@@ -36,6 +38,7 @@ from collector.runtimes.values import (
 from shim.line import Tokens
 
 RUNTIME: Final = "pi"
+SUMMARIES: Final = ("compaction", "branch_summary")
 
 
 @dataclass(slots=True)
@@ -51,6 +54,8 @@ class Transcript:
     start: float | None = None
     ended: float | None = None
     parent: str | None = None
+    provider: str | None = None
+    model: str | None = None
     skipped: Counter[str] = field(default_factory=Counter)
 
     def take(self, entry: dict[str, Any]) -> Record | None:
@@ -62,9 +67,15 @@ class Transcript:
             self.parent = _stem(entry.get("parentSession"))
         self.start = self.start if self.start is not None else when
         self.ended = latest(self.ended, when)
+        if entry.get("type") in SUMMARIES and isinstance(entry.get("usage"), dict):
+            used = {"usage": entry["usage"], "provider": self.provider, "model": self.model}
+            return self._call(entry, used, when) if _tokens(entry["usage"]).total else None
+        if entry.get("type") == "model_change":
+            self.provider, self.model = name(entry.get("provider")), model(entry.get("modelId"))
         message = entry.get("message")
         if entry.get("type") != "message" or not isinstance(message, dict) or message.get("role") != "assistant":
             return None
+        self.provider, self.model = name(message.get("provider")), model(message.get("model"))
         return self._call(entry, message, when)
 
     def _call(self, entry: dict[str, Any], message: dict[str, Any], when: float | None) -> Record | None:
@@ -145,6 +156,7 @@ def resume(transcript: Transcript, state: Mapping[str, Any]) -> None:
     transcript.session = str(state.get("session") or transcript.session)
     transcript.start, transcript.ended = state.get("start"), state.get("ended")
     transcript.parent = state.get("parent")
+    transcript.provider, transcript.model = state.get("provider"), state.get("model")
 
 
 def saved(transcript: Transcript) -> dict[str, Any]:
@@ -154,6 +166,8 @@ def saved(transcript: Transcript) -> dict[str, Any]:
         "start": transcript.start,
         "ended": transcript.ended,
         "parent": transcript.parent,
+        "provider": transcript.provider,
+        "model": transcript.model,
     }
 
 
@@ -213,7 +227,7 @@ FACTS: Final = Facts(
     runtime=RUNTIME,
     paths="~/.pi/agent/sessions/--<folder>--/<time>_<id>.jsonl",
     variables="PI_CODING_AGENT_DIR, PI_CODING_AGENT_SESSION_DIR",
-    aggregation="sum of assistant entries, every branch",
+    aggregation="sum of assistant entries and summaries, every branch",
     input_includes_cache="no",
     reasoning_in_output="yes",
     dedupe_key="responseId (else entry id), message.timestamp",

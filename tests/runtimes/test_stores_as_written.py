@@ -130,6 +130,29 @@ def test_a_session_in_the_old_files_and_in_the_database_counts_once(tmp_path):
     connection.close()
 
 
+def summary(kind: str, number: int, *, used: bool = True) -> dict:
+    entry = {"type": kind, "id": f"s-{number}", "parentId": None, "timestamp": "2026-11-30T20:30:00.000Z"}
+    return {**entry, "usage": answer(number)["message"]["usage"]} if used else entry
+
+
+def test_the_calls_that_wrote_pis_summaries_count_once_for_the_model_that_was_used_last(tmp_path):
+    sessions = tmp_path / ".pi/agent/sessions/--work--"
+    change = {"type": "model_change", "id": "c-1", "timestamp": "2026-11-30T20:31:00.000Z", "provider": "far"}
+    entries = [answer(1), summary("compaction", 2), change | {"modelId": "other"}, summary("branch_summary", 3)]
+    write(sessions / f"t_{SESSION}.jsonl", header(), *entries, summary("compaction", 4, used=False))
+    fork = "01a22d56-0000-7000-8000-000000000001"
+    write(sessions / f"t_{fork}.jsonl", header(fork, timestamp="2026-12-01T00:00:00Z"), *entries)
+    for backwards in (False, True):
+        records = read_home(PI, tmp_path, backwards=backwards).records.values()
+        assert {record.session_id for record in records} == {SESSION}
+        assert sorted((r.tokens.input_tokens, r.provider, r.model) for r in records) == [
+            (1502, "mock", "gpt-5"),
+            (1504, "mock", "gpt-5"),
+            (1506, "far", "other"),
+        ]
+        assert dollars(records) == pytest.approx(0.009)
+
+
 def test_an_answer_without_usage_is_missing_not_free(tmp_path):
     """A custom provider is not asked for usage by 2026.3.31, which then stores zeros."""
     sessions = tmp_path / ".openclaw/agents/main/sessions"
