@@ -14,7 +14,7 @@ from hypothesis import strategies as st
 
 from collector.honesty import STATUSES
 from collector.hub import fleet
-from collector.ledger import reads_sessions
+from collector.ledger import reads_pages, reads_sessions
 from collector.ledger.totals import of_groups, when
 from collector.query import ALL_RECORDS
 from collector.rows import SORTS, Filter, Page
@@ -184,9 +184,10 @@ def test_pages_of_days_are_all_days_in_order_each_whole_and_once(world, where, b
 
 
 @FEW
-@given(worlds(), FILTERS, st.integers(1, 12))
-def test_pages_of_vms_are_all_groups_once_each_vm_whole(world, where, limit):
-    with vm(world.deliveries) as machine:
+@given(worlds(), FILTERS, st.integers(1, 12), st.sampled_from([1, 32]))
+def test_pages_of_vms_are_all_groups_once_each_vm_whole(world, where, limit, most):
+    with vm(world.deliveries) as machine, pytest.MonkeyPatch.context() as patch:
+        patch.setattr(reads_pages, "MAX_VMS", most)
         found, start = [], None
         while True:
             page, start = machine.ledger.by_vm(("runtime", "model"), where, start, limit)
