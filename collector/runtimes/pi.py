@@ -5,7 +5,7 @@ reasoning is inside output. True here:
 
 - every assistant entry is a call that was paid, on whatever branch it lies, aborted or not; a try that failed before
   any token leaves zeros and is none.
-- newer versions put the ``usage`` of the call that wrote a compaction or a branch's summary into that entry; the model is
+- newer versions put the ``usage`` of the call that wrote a compaction or a summary into that entry; the model is
   not named there and is the one that the session used last (https://github.com/huggingface/tau/issues/701).
 - forks copy entries word for word into a file whose header names ``parentSession``; the header's time is the owner's.
 - ``cost.total`` is Pi's own price list in USD, a provider's charge where ``totalFromProvider``; a custom model without
