@@ -10,11 +10,14 @@ that for a restart.
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass
 from datetime import datetime
-from functools import cache, lru_cache
+from functools import cache
 from typing import Any, Final
+
+from prometheus_client import CollectorRegistry, generate_latest
+from prometheus_client.metrics_core import CounterMetricFamily, GaugeMetricFamily, Metric
 
 from collector.book import Book
 from collector.ledger import Group
@@ -76,26 +79,27 @@ Samples = dict[tuple[str, ...], int | float]
 
 def exposition(query: Query, book: str | None = None) -> bytes:
     """Every family in Prometheus's text format (``CONTENT_TYPE``). ``book``: else the bundled one."""
-    found = samples(query, book or Book().version)
-    return "".join(line for family in FAMILIES for line in text(family, found[family.name])).encode()
+    registry = CollectorRegistry(auto_describe=False)
+    registry.register(_Scrape(samples(query, book or Book().version)))
+    return generate_latest(registry)
 
 
-def text(family: Family, found: Samples) -> Iterator[str]:
-    """The lines of a family. prometheus_client says the same, at eight times the processor time for thousands of them.
+class _Scrape:
+    """The samples of one scrape."""
 
-    https://prometheus.io/docs/instrumenting/exposition_formats/#text-based-format
-    """
-    name, kind = (f"{family.name}_total", "counter") if family.counter else (family.name, "gauge")
-    yield f"# HELP {name} {family.help}\n# TYPE {name} {kind}\n"
-    named = ",".join(f'{label}="%s"' for label in family.labels)
-    form = f"{name}{{{named}}}" if named else name
-    for labels, value in sorted(found.items()):
-        yield f"{form % tuple(map(_escaped, labels))} {value!r}\n"
+    def __init__(self, found: dict[str, Samples]) -> None:
+        self._found = found
 
+    def describe(self) -> Iterable[Metric]:
+        return ()
 
-@lru_cache(4096)
-def _escaped(value: str) -> str:
-    return value.replace("\\", r"\\").replace("\n", r"\n").replace('"', r"\"")
+    def collect(self) -> Iterator[Metric]:
+        for family in FAMILIES:
+            kind = CounterMetricFamily if family.counter else GaugeMetricFamily
+            metric = kind(family.name, family.help, labels=family.labels)
+            for labels, value in sorted(self._found[family.name].items()):
+                metric.add_metric(labels, value)
+            yield metric
 
 
 def samples(query: Query, book: str) -> dict[str, Samples]:

@@ -49,6 +49,7 @@ def command(settings: Settings, as_json: bool) -> None:
 def ward(settings: Settings) -> Ward:
     """Everything the checks look at, gathered once."""
     from collector.commands.opening import open_query
+from collector.commands.table import plain
     from collector.ledger import LedgerError
 
     query, trouble = None, None
@@ -64,8 +65,8 @@ def show(findings: list[Finding], console: Console) -> None:
     """One line a finding and, below it, what mends it."""
     for finding in findings:
         console.print(MARKS[finding.level], end=" ")
-        console.print(f"{finding.check}: {finding.text}", markup=False, soft_wrap=True)
+        console.print(plain(f"{finding.check}: {finding.text}"), soft_wrap=True)
         if finding.mend and finding.level != OK:
-            console.print(f"      mend: {finding.mend}", markup=False, soft_wrap=True)
+            console.print(plain(f"      mend: {finding.mend}"), soft_wrap=True)
     wrong = sum(finding.level == WRONG for finding in findings)
     console.print(f"\n{wrong} wrong." if wrong else "\nNothing is wrong.", style="bold")

@@ -138,7 +138,7 @@ def _show(rows: list[Row]) -> None:
     for row in rows:
         shown.add_row(
             row.day + ("*" if row.open else ""),
-            row.model,
+            table.plain(row.model),
             row.state.replace("_", " "),
             f"{row.our_calls}/{'-' if row.their_calls is None else row.their_calls}",
             f"{_tokens(row.our_tokens)}/{_tokens(row.their_tokens)}",

@@ -15,7 +15,7 @@ import orjson
 
 from collector.commands.chosen import chooses, filter_of
 from collector.commands.opening import open_query
-from collector.commands.table import console, missing, print_sums
+from collector.commands.table import console, missing, plain, print_sums
 from collector.export.csv import cell
 from collector.hub.settings import checked_url
 from collector.query import Query
@@ -127,6 +127,6 @@ def write_table(kind: Kind, rows: Sequence[Any], total: Sums) -> None:
     print_sums(out, kind.title, [(kind.names(row), row) for row in rows], total)
     for row in rows:
         if isinstance(row, SessionRow) and (second := second_estimate(row)):
-            out.print(f"{row.session_id}: {second}", markup=False, soft_wrap=True)
+            out.print(plain(f"{row.session_id}: {second}"), soft_wrap=True)
     if left_out := missing(total):
         out.print(left_out)

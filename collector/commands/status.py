@@ -12,7 +12,7 @@ import orjson
 from rich.console import Console
 
 from collector.commands.report import closing_query
-from collector.commands.table import console, print_sums
+from collector.commands.table import console, plain, print_sums
 from collector.doctor.shim_checks import shim_status
 from collector.rows import GapRow, RefusedRow, SourceRow, as_json
 from collector.settings import Settings
@@ -70,7 +70,7 @@ def show_sources(sources: list[SourceRow], out: Console) -> None:
     text = f"sources: {len(sources) - len(broken)} read, {lag:,} bytes behind"
     out.print(text + (f", last read {latest[:19]} UTC" if latest else ""))
     for source in broken[:SHOWN]:
-        out.print(f"  not readable: {source.path}: {source.error}", markup=False)
+        out.print(plain(f"  not readable: {source.path}: {source.error}"))
     _more(broken, out)
 
 
@@ -78,7 +78,7 @@ def show_refused(refused: list[RefusedRow], out: Console) -> None:
     """What counts nowhere, and why."""
     out.print(f"refused: {sum(row.count for row in refused):,} records")
     for row in refused[:SHOWN]:
-        out.print(f"  {row.count:,} {row.reason} ({row.runtime}, {row.vm})", markup=False)
+        out.print(plain(f"  {row.count:,} {row.reason} ({row.runtime}, {row.vm})"))
     _more(refused, out)
 
 
@@ -86,7 +86,7 @@ def show_gaps(gaps: list[GapRow], out: Console) -> None:
     """Usage lines that were written and never arrived."""
     out.print(f"missing: {sum(gap.lines for gap in gaps):,} usage lines")
     for gap in gaps[:SHOWN]:
-        out.print(f"  {gap.lines:,} of {gap.vm}: {gap.boot}-{gap.first_seq} to {gap.last_seq}", markup=False)
+        out.print(plain(f"  {gap.lines:,} of {gap.vm}: {gap.boot}-{gap.first_seq} to {gap.last_seq}"))
     _more(gaps, out)
 
 

@@ -10,10 +10,10 @@ import sys
 from collections.abc import Sequence
 from typing import Final
 
-from rich.cells import cell_len, set_cell_size
+from rich import box
 from rich.console import Console
-from rich.segment import Segment, Segments
-from rich.style import Style
+from rich.table import Table
+from rich.text import Text
 
 from collector import honesty, money
 from collector.rows import Sums
@@ -52,35 +52,49 @@ def count(value: int | None) -> str:
     return f"{value:,}"
 
 
+def cost(row: Sums) -> Text:
+    """The cost as it may be shown: a lower bound where calls are missing from it, never a zero for an unknown."""
+    text = money.show(row.cost_pico)
+    if row.cost_pico is not None and row.unknown_calls:
+        text = "≥ " + text
+    return Text(text, style="" if row.cost_pico is not None else "italic")
+
+
+def status(row: Sums) -> Text:
+    """The state of a cost in its colour."""
+    return Text(row.cost_status, style=STYLES.get(row.cost_status, ""))
+
+
 def print_sums(out: Console, title: str, rows: Sequence[tuple[Sequence[str], Sums]], total: Sums | None = None) -> None:
     """Print rows, each under the names that identify it; ``title`` names those columns, separated by ``|``.
 
-    On a terminal the names give way to the numbers; in a pipe nothing is cut off. The lines are made here and not by
-    rich's tables, which take ten times as long over thousands of rows.
+    On a terminal the names give way to the numbers; in a pipe nothing is cut off.
     """
-    titles = title.split("|")
-    lines = [(list(names), _cells(row)) for names, row in rows]
+    cells = [(names, _cells(row)) for names, row in rows]
     if total is not None and len(rows) != 1:
-        lines.append((["total", *[""] * (len(titles) - 1)], _cells(total)))
-    widest = _name_width(out.width, len(titles), [numbers for _, numbers in lines])
-    names = [[_cut(name, widest) for name in row] for row in (titles, *(names for names, _ in lines))]
-    numbers = [list(NUMBERS), *(numbers for _, numbers in lines)]
-    name_widths = [max(map(cell_len, column)) for column in zip(*names, strict=True)]
-    number_widths = [max(map(len, column)) for column in zip(*numbers, strict=True)]
-    segments: list[Segment] = []
-    for place, (name, number) in enumerate(zip(names, numbers, strict=True)):
-        if place == len(rows) + 1:
-            segments.append(Segment.line())
-        padded = [set_cell_size(text, width) for text, width in zip(name, name_widths, strict=True)]
-        padded += [text.rjust(width) for text, width in zip(number[:-1], number_widths, strict=False)]
-        line = "  ".join(padded)
-        if place:
-            style = Style.parse(STYLES.get(number[-1], ""))
-            segments += [Segment(f"{line}  "), Segment(number[-1], style), Segment.line()]
-        else:
-            rule = "─" * (cell_len(line) + 2 + number_widths[-1])
-            segments += [Segment(f"{line}  {number[-1]}", Style(bold=True)), Segment(f"\n{rule}\n")]
-    out.print(Segments(segments), crop=False, end="")
+        cells.append((("total", *[""] * title.count("|")), _cells(total)))
+    table = Table(box=box.SIMPLE_HEAD, show_edge=False, pad_edge=False, padding=(0, 1, 0, 0))
+    titles = title.split("|")
+    widest = _name_width(out.width, len(titles), [numbers for _, numbers in cells])
+    for name in titles:
+        table.add_column(name, overflow="ellipsis", no_wrap=True, max_width=widest)
+    for name in NUMBERS:
+        table.add_column(name, justify="left" if name == "status" else "right", no_wrap=True)
+    for place, (names, numbers) in enumerate(cells):
+        if place == len(rows):
+            table.add_section()
+        table.add_row(*map(plain, names), *numbers)
+    out.print(table)
+
+
+def plain(text: str) -> Text:
+    """A text as it is: no markup, and a mark for what would move the cursor or change colours.
+
+    Paths and ids of sessions come from stores that an agent can write.
+    """
+    if not text.isprintable():
+        text = "".join(letter if letter.isprintable() else "\N{REPLACEMENT CHARACTER}" for letter in text)
+    return Text(text)
 
 
 def missing(total: Sums) -> str | None:
@@ -91,25 +105,12 @@ def missing(total: Sums) -> str | None:
     return f"{total.unknown_calls:,} of {total.calls:,} calls {verb} missing from the cost: it is not known."
 
 
-def _name_width(width: int, names: int, rows: Sequence[Sequence[str]]) -> int:
+def _name_width(width: int, names: int, rows: Sequence[Sequence[str | Text]]) -> int:
     """How wide a name may be so that a line fits ``width`` beside its numbers."""
     columns = zip(NUMBERS, *rows, strict=True)
-    numbers = sum(max(map(len, column)) + 2 for column in columns)
+    numbers = sum(max(len(cell) for cell in column) + 2 for column in columns)
     return max(MIN_NAME, (width - numbers) // names - 2)
 
 
-def _cut(name: str, widest: int) -> str:
-    """A name in at most ``widest`` cells; what would move the cursor or change colours is shown as a mark."""
-    if not name.isprintable():  # session ids come from stores that an agent can write
-        name = "".join(letter if letter.isprintable() else "\N{REPLACEMENT CHARACTER}" for letter in name)
-    return name if cell_len(name) <= widest else f"{set_cell_size(name, widest - 1)}…"
-
-
-def _cells(row: Sums) -> list[str]:
-    return [count(row.calls), *(count(getattr(row, key)) for _, key in TOKENS), cost(row), row.cost_status]
-
-
-def cost(row: Sums) -> str:
-    """The cost as it may be shown: a lower bound where calls are missing from it, never a zero for an unknown."""
-    text = money.show(row.cost_pico)
-    return f"≥ {text}" if row.cost_pico is not None and row.unknown_calls else text
+def _cells(row: Sums) -> list[str | Text]:
+    return [count(row.calls), *(count(getattr(row, key)) for _, key in TOKENS), cost(row), status(row)]

@@ -3,13 +3,8 @@
 import re
 import shutil
 import subprocess
-from types import SimpleNamespace
 
 import pytest
-from hypothesis import given
-from hypothesis import strategies as st
-from prometheus_client import generate_latest
-from prometheus_client.metrics_core import CounterMetricFamily, GaugeMetricFamily
 from prometheus_client.parser import text_string_to_metric_families
 
 from collector import metrics
@@ -29,28 +24,6 @@ def scraped(entries, **rest):
 
 def total(family, **labels):
     return sum(one.value for one in family.samples if labels.items() <= one.labels.items())
-
-
-VALUES = st.text(st.characters(exclude_categories=["Cs", "Cc"]) | st.sampled_from('\\"\n%{}'), max_size=8)
-SAMPLES = st.dictionaries(st.tuples(VALUES, VALUES), st.integers(0, 2**53) | st.floats(0, 1e12), max_size=4)
-
-
-@given(SAMPLES, st.booleans())
-def test_the_text_is_what_prometheus_client_writes(samples, counter):
-    family = metrics.Family("usage_things", ("one", "other"), "Things.", counter=counter)
-    metric = (CounterMetricFamily if counter else GaugeMetricFamily)(family.name, family.help, labels=family.labels)
-    for labels, value in sorted(samples.items()):
-        metric.add_metric(labels, value)
-    assert read("".join(metrics.text(family, samples))) == read(
-        generate_latest(SimpleNamespace(collect=lambda: [metric])).decode()
-    )
-
-
-def read(text):
-    return [
-        (family.name, family.type, family.documentation, family.samples)
-        for family in text_string_to_metric_families(text)
-    ]
 
 
 def test_token_kinds_add_up_to_all_tokens():
