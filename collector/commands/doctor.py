@@ -11,6 +11,7 @@ import click
 import orjson
 from rich.console import Console
 
+from collector.commands.table import plain
 from collector.doctor import (
     NOTE,
     OK,
@@ -49,7 +50,6 @@ def command(settings: Settings, as_json: bool) -> None:
 def ward(settings: Settings) -> Ward:
     """Everything the checks look at, gathered once."""
     from collector.commands.opening import open_query
-from collector.commands.table import plain
     from collector.ledger import LedgerError
 
     query, trouble = None, None
