@@ -41,6 +41,11 @@ KINDS: Final[dict[str, tuple[str, str | None]]] = {
     "output_text": ("output_tokens", "reasoning_tokens"),
     "output_reasoning": ("reasoning_tokens", None),
 }
+# The same by place in ``TOKEN_CLASSES``.
+PLACES: Final = tuple(
+    (name, TOKEN_CLASSES.index(whole), None if part is None else TOKEN_CLASSES.index(part))
+    for name, (whole, part) in KINDS.items()
+)
 COSTS: Final = {
     "list_price": "usage_list_cost_usd",
     "billed": "usage_billed_cost_usd",
@@ -124,11 +129,10 @@ def _count(found: dict[str, Samples], who: tuple[str, ...], group: Group) -> Non
     _add(found["usage_calls"], (*who, kind.outcome), group.calls)
     if not kind.counted:
         return
-    for name, (whole, part) in KINDS.items():
-        tokens = group.sums[TOKEN_CLASSES.index(whole)]
-        tokens -= group.sums[TOKEN_CLASSES.index(part)] if part else 0
-        if tokens:
-            _add(found["usage_tokens"], (*who, name), tokens)
+    sums, by_kind = group.sums, found["usage_tokens"]
+    for name, whole, part in PLACES:
+        if tokens := sums[whole] - (0 if part is None else sums[part]):
+            _add(by_kind, (*who, name), tokens)
     if group.priced and kind.cost_basis in COSTS:
         _add(found[COSTS[kind.cost_basis]], who, group.cost_pico)
     if kind.reason is not None:
