@@ -105,10 +105,11 @@ def keys(db: sqlite3.Connection, by: Sequence[str], where: Filter) -> set[tuple[
             return set()
         if "day" in by:
             return set(db.execute(f"SELECT DISTINCT {columns} {chosen.rows}", chosen.all_values))
+        widest_first = sorted(chosen.runs, reverse=True)  # where most are found, and SQLite looks no further
         one = "EXISTS (SELECT 1 FROM usage_span WHERE slice = slice.no AND grain = ? AND block BETWEEN ? AND ?)"
         used = f"({' OR '.join([one] * len(chosen.runs))})"
         query = f"SELECT {columns or '1'} FROM slice {where_all([*chosen.conditions, used])}"
-        return set(db.execute(query, [*chosen.values, *itertools.chain(*chosen.runs)]))
+        return set(db.execute(query, [*chosen.values, *itertools.chain(*widest_first)]))
 
 
 def session_groups(db: sqlite3.Connection, sessions: Sequence[int], where: Filter) -> list[Group]:
