@@ -75,7 +75,8 @@ class Ownership:
 
     def _writers_of(self, session: str) -> list[Until]:
         if session not in self._writers:
-            path = self._path.with_name(f"{session}.jsonl")
-            found = self._lineage.writers(path, path.parent)
+            # A line may name anything; what no file can be called has no transcript.
+            path = None if "/" in session else self._path.with_name(f"{session}.jsonl")
+            found = [] if path is None else self._lineage.writers(path, path.parent)
             self._writers[session] = [(until, writer.stem) for until, writer in found]
         return self._writers[session]

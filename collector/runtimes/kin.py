@@ -79,8 +79,12 @@ class Folder:
         self._stamps = found
 
     def head(self, path: str) -> Head | None:
-        """The head of a file; ``None`` while it has none."""
-        return self.heads.get(path) or self._take(path, stamp_of(path))
+        """The head of a file; ``None`` while it has none, or where there is no such file."""
+        if (known := self.heads.get(path)) is not None:
+            return known
+        # What is not there is not kept in mind: lines may name any number of files.
+        stamp = stamp_of(path)
+        return None if stamp == NEVER else self._take(path, stamp)
 
     def kin(self, path: str) -> list[str]:
         """The other files that may hold lines of this one, in the order of their names."""

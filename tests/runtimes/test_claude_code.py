@@ -154,6 +154,17 @@ def test_a_fork_that_names_its_parent_gives_the_copies_back(tmp_path):
     assert read.sessions[FORK].parent_session_id == PARENT
 
 
+@pytest.mark.parametrize("named", ["a/b", "/etc/passwd", "..", "n" * 256])
+def test_a_fork_that_names_what_no_file_can_be_called_is_read_all_the_same(tmp_path, named):
+    copy = call(FORK, 1, 2, forkedFrom={"sessionId": named, "messageUuid": "x"})
+    transcript(tmp_path, FORK, copy, call(FORK, 2, 61))
+    read = read_home(ClaudeCode(), tmp_path)
+    assert {key: record.session_id for key, record in read.records.items()} == {
+        "msg_mock_1": named,
+        "msg_mock_2": FORK,
+    }
+
+
 @pytest.mark.parametrize("parent", ["00000000-0000-4000-8000-000000000001", "ffffffff-0000-4000-8000-000000000001"])
 @pytest.mark.parametrize("backwards", [False, True])
 def test_a_silent_copy_belongs_to_the_session_whose_own_lines_came_first(tmp_path, parent, backwards):
