@@ -68,13 +68,13 @@ class Parents:
     """Finds the running totals of threads that others were made from; those of the last few are kept."""
 
     def __init__(self) -> None:
-        self._paths: dict[str, Path] = {}
-        self._missing: set[str] = set()
+        # Of each folder, every rollout by its thread as of the last look at it.
+        self._folders: dict[Path, dict[str, Path]] = {}
         self._totals: dict[Path, tuple[Stamp, frozenset[Usage]]] = {}
 
     def listed(self) -> None:
-        """Rollouts may have come: look again for those that were missing."""
-        self._missing.clear()
+        """Rollouts may have come: each folder is looked through once more, however many parents are missing in it."""
+        self._folders.clear()
 
     def totals(self, child: Path, parent: str) -> frozenset[Usage] | None:
         """Every running total that the parent's rollout states, ``None`` where there is none beside the child's."""
@@ -94,15 +94,16 @@ class Parents:
         return known[1]
 
     def _path(self, child: Path, parent: str) -> Path | None:
-        known = self._paths.get(parent)
-        if known is not None and stamp_of(str(known)) != NEVER:
-            return known
-        if parent not in self._missing:
-            root = next((one.parent for one in child.parents if one.name in FOLDERS), None)
-            self._paths = {} if root is None else {thread_of(path): path for path in rollouts(root)}
-            if parent not in self._paths:
-                self._missing.add(parent)
-        return self._paths.get(parent)
+        root = next((one.parent for one in child.parents if one.name in FOLDERS), None)
+        if root is None:
+            return None
+        known = self._folders.get(root)
+        path = None if known is None else known.get(parent)
+        if known is None or (path is not None and stamp_of(str(path)) == NEVER):
+            # Not looked through yet, or it was archived or packed since.
+            known = self._folders[root] = {thread_of(one): one for one in rollouts(root)}
+            path = known.get(parent)
+        return path
 
 
 def _totals(path: Path) -> Iterator[Usage]:

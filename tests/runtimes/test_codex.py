@@ -6,8 +6,9 @@ from pathlib import Path
 import pytest
 import zstandard
 
-from collector.runtimes import SourceError
+from collector.runtimes import SourceError, codex_parents
 from collector.runtimes.codex import READER, Codex
+from collector.runtimes.codex_parents import rollouts
 from tests.runtimes.transcripts import Read, read_home, total, write
 
 PARENT, CHILD, OTHER = (f"01a22d56-0000-7000-8000-00000000000{n}" for n in (1, 2, 3))
@@ -147,6 +148,18 @@ def test_a_parent_that_went_on_or_was_archived_is_looked_into_again(tmp_path):
         read.take(reader, source)
     assert moved.exists()
     assert total(read.records.values(), "output_tokens") == 1 + 2 + 3 + 7
+
+
+def test_a_folder_is_looked_through_once_however_many_parents_are_gone(tmp_path, monkeypatch):
+    for number in range(5):
+        thread, gone = (f"01a22d56-{group}-7000-8000-{number:012d}" for group in ("1111", "2222"))
+        rollout(tmp_path, thread, meta(thread, 1, forked_from_id=gone), turn(1, 2), counted(3, 10 + number))
+    looks = []
+    monkeypatch.setattr(codex_parents, "rollouts", lambda root: looks.append(root) or rollouts(root))
+    reader, read = Codex(), Read()
+    for source in reader.sources(tmp_path, {}):
+        read.take(reader, source)
+    assert (len(read.records), len(looks)) == (5, 1)
 
 
 def test_a_packed_rollout_is_read_as_it_was_and_packing_changes_nothing(tmp_path):
