@@ -126,7 +126,7 @@ def _read_database(path: Path, urls: dict[str, object], state: dict[str, Any]) -
         if "session_id" not in columns:
             yield Batch(skipped=Counter({"no_table": 1}))
             return
-        last = _resumed(database, state, columns)
+        before = last = _resumed(database, state, columns)
         wanted = ("rowid", "session_id", "event_json", "event_zstd")
         sql = sqlite_ro.select("transcript_events", wanted, columns | {"rowid"}, "WHERE rowid > ? ORDER BY rowid")
         mark = state.get("mark")
@@ -136,7 +136,7 @@ def _read_database(path: Path, urls: dict[str, object], state: dict[str, Any]) -
             last, mark = rowid, _mark(session, text, packed)
             transcript = transcripts.get(session)
             if transcript is None:
-                transcript = transcripts[session] = _begun(database, session, urls, columns)
+                transcript = transcripts[session] = _begun(database, session, urls, columns, before)
             entry = _entry(text, packed)
             if entry is None:
                 batch.skipped["bad_json"] += 1
@@ -167,15 +167,27 @@ def _mark(session: object, text: object, packed: object) -> int:
     return crc32(repr((session, text, packed)).encode("utf-8", "replace"))
 
 
-def _begun(database: sqlite_ro.Database, session: str, urls: dict[str, object], columns: frozenset[str]) -> _Entries:
-    """A session's transcript with its header taken, from wherever the reading goes on."""
+def _begun(
+    database: sqlite_ro.Database, session: str, urls: dict[str, object], columns: frozenset[str], before: int
+) -> _Entries:
+    """A session's transcript with its header taken and the model that it used last, up to the row ``before``."""
     transcript = _Entries(RUNTIME, session, urls)
+    wanted = ("event_json", "event_zstd")
     order = "WHERE session_id = ? ORDER BY seq LIMIT 1"
-    sql = sqlite_ro.select("transcript_events", ("event_json", "event_zstd"), columns, order)
-    for text, packed in database.rows(sql, (session,)):
+    for text, packed in database.rows(sqlite_ro.select("transcript_events", wanted, columns, order), (session,)):
         entry = _entry(text, packed)
         if entry is not None:
             transcript.take(entry)
+    order = "WHERE session_id = ? AND rowid <= ? ORDER BY seq DESC"
+    sql = sqlite_ro.select("transcript_events", wanted, columns, order)
+    for text, packed in database.rows(sql, (session, before)) if before else ():
+        entry = _entry(text, packed)
+        if entry is not None:
+            transcript.take(entry)
+        if transcript.provider is not None or transcript.model is not None:
+            break
+    # These rows were counted when they were read.
+    transcript.skipped.clear()
     return transcript
 
 

@@ -153,6 +153,22 @@ def test_the_calls_that_wrote_pis_summaries_count_once_for_the_model_that_was_us
         assert dollars(records) == pytest.approx(0.009)
 
 
+@pytest.mark.parametrize("more", [0, 300])
+def test_a_summary_in_openclaws_database_has_its_model_wherever_the_pass_before_ended(tmp_path, more):
+    connection = database(tmp_path)
+    rows = [header(), answer(1), *[{"type": "custom", "id": f"x-{n}"} for n in range(more)]]
+    for seq, entry in enumerate(rows):
+        insert(connection, seq, entry)
+    read = read_home(OPENCLAW, tmp_path)
+    insert(connection, len(rows), summary("compaction", 2))
+    (source,) = OPENCLAW.sources(tmp_path, {})
+    read.take(OPENCLAW, source)
+    connection.close()
+    whole = read_home(OPENCLAW, tmp_path)
+    assert read.facts() == whole.facts()
+    assert {record.model for record in whole.of(SESSION)} == {"gpt-5"}
+
+
 def test_an_answer_without_usage_is_missing_not_free(tmp_path):
     """A custom provider is not asked for usage by 2026.3.31, which then stores zeros."""
     sessions = tmp_path / ".openclaw/agents/main/sessions"
