@@ -91,7 +91,7 @@ class RemoteQuery:
             asked = {"limit": min(PAGE, page.limit - len(found)), "sort": page.sort, "cursor": cursor}
             body = self._ask("sessions", where, asked)
             found += [_row(SessionRow, row) for row in body["rows"]]
-            cursor = body["next_cursor"]
+            cursor = self._following(body, cursor)
             if cursor is None or len(found) >= page.limit:
                 return SessionPage(found, cursor)
 
@@ -113,7 +113,7 @@ class RemoteQuery:
             for row in body["rows"]:
                 lists = {name: tuple(row[name]) for name in ("key", "sums", "known")}
                 yield _row(Group, {**row, **lists, "kind": Kind(**row["kind"])})
-            cursor = body["next_cursor"]
+            cursor = self._following(body, cursor)
             if cursor is None:
                 return
 
@@ -140,7 +140,7 @@ class RemoteQuery:
         cursor: str | None = "0"
         while cursor is not None:
             body = self._ask("records", ALL_RECORDS, {"cursor": cursor, "limit": PAGE})
-            cursor = body["next_cursor"]
+            cursor = self._following(body, cursor)
             for values in body["rows"]:
                 if values["id"] in seen:  # it changed while we read; the state given first was already the later one
                     continue
@@ -148,6 +148,13 @@ class RemoteQuery:
                 entry = entry_of(values)
                 if _is_asked(entry, where, calendar):
                     yield entry
+
+    def _following(self, body: dict[str, Any], asked: str | None) -> str | None:
+        """Where the next page begins; one that begins where this one did would never end."""
+        cursor: str | None = body.get("next_cursor")
+        if cursor is not None and cursor == asked:
+            raise RemoteError(f"{self._http.base_url} gives the same page again and again.")
+        return cursor
 
     def _rows(self, name: str, kind: type[Row], where: Filter = ALL_RECORDS) -> list[Row]:
         return [_row(kind, row) for row in self._ask(name, where)["rows"]]

@@ -27,6 +27,8 @@ from collector.rows import (
 
 PREFIX: Final = "/api/local/"
 WINDOWED: Final = ("window", "since", "until", "runtime", "model", "vm")
+# A cursor of the journal is a number that a database can hold.
+CURSOR_DIGITS: Final = 19
 Values = dict[str, Any]
 Body = dict[str, Any]
 
@@ -85,10 +87,10 @@ def _summary(query: Query, values: Values) -> Body:
 
 def _records(query: Query, values: Values) -> Body:
     """A part of the journal: records whole, each again where it changed later; for exports from elsewhere."""
-    try:
-        cursor = int(values.get("cursor", "0"))
-    except ValueError:
-        raise ParameterError("cursor", "cursor must be the next_cursor of the page before") from None
+    text = values.get("cursor", "0")
+    cursor = int(text) if text.isdecimal() and len(text) < CURSOR_DIGITS else None
+    if cursor is None:
+        raise ParameterError("cursor", "cursor must be the next_cursor of the page before")
     after, entries = query.ledger.changes(cursor, values.get("limit", MAX_LIMIT))
     rows = [flat(entry) for entry in entries]
     return {"rows": rows, "next_cursor": str(after) if after != cursor else None}

@@ -106,6 +106,12 @@ def test_a_wrong_parameter_gets_400_with_its_name_and_what_is_allowed(
     assert answer.json()["error"]["message"]
 
 
+@pytest.mark.parametrize("cursor", ["9" * 40, "-" + "9" * 40, "-1", "x"])
+def test_a_cursor_that_no_page_of_records_gave_gets_400(served: Collector, cursor: str) -> None:
+    answer = get(served, f"/api/local/records?cursor={cursor}")
+    assert (answer.status_code, answer.json()["error"]["parameter"]) == (400, "cursor")
+
+
 def test_an_unchanged_answer_is_304(served: Collector) -> None:
     first = get(served, "/api/local/models")
     again = get(served, "/api/local/models", **{"If-None-Match": first.headers["etag"]})
