@@ -23,7 +23,7 @@ from dataclasses import asdict, dataclass, field
 from pathlib import Path
 from typing import Any, Final
 
-from collector.jsonl import LineFile, lines, parse, unpacked
+from collector.jsonl import LineFile, parse, unpacked
 from collector.record import Record, Session
 from collector.runtimes import Batch, Facts, Source, places
 from collector.runtimes.codex_parents import PACKED, Parents, Usage, rollouts, thread_of, usage
@@ -254,11 +254,15 @@ class Codex:
 
 
 def _relevant(block: bytes) -> Iterator[bytes]:
-    """Lines that may count; the first and the last of a block too, for their times."""
-    every = list(lines(block))
-    for number, line in enumerate(every):
-        if number in (0, len(every) - 1) or any(needle in line for needle in NEEDLES):
-            yield line
+    """Lines that may count; the first and the last of a block too, for their times. The others are never touched."""
+    starts = {0, block.rfind(b"\n", 0, len(block) - 1) + 1}
+    for needle in NEEDLES:
+        end = 0
+        while (at := block.find(needle, end)) >= 0:
+            starts.add(block.rfind(b"\n", end, at) + 1 or end)
+            end = block.find(b"\n", at)
+    for start in sorted(starts):
+        yield block[start : block.find(b"\n", start)]
 
 
 READER: Final = Codex()

@@ -2,13 +2,14 @@
 
 import os
 import socket
+import tracemalloc
 
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from collector import jsonl
-from collector.jsonl import LineFile, json_document, lines_with, open_file, parse
+from collector.jsonl import LineFile, json_document, lines, lines_with, open_file, parse
 from collector.runtimes import SourceError
 
 
@@ -114,3 +115,23 @@ def test_lines_with_finds_exactly_the_lines_that_hold_the_needle(data, at):
 @pytest.mark.parametrize("text", [b"", b"[1]", b"\xff\xfe", b'{"a":', b"[" * 5000 + b"]" * 5000, b"1", b"NaN"])
 def test_what_is_not_a_json_object_is_none(text):
     assert parse(text) is None
+
+
+@given(st.lists(st.binary(max_size=5).filter(lambda line: not set(line) & set(b"\r\n")), max_size=9), st.integers(1, 8))
+def test_lines_are_the_same_in_pieces_of_any_size(parts, piece):
+    whole, jsonl.PIECE = jsonl.PIECE, piece
+    try:
+        assert list(lines(b"".join(part + b"\n" for part in parts))) == parts
+        assert list(lines(b"\n".join(parts))) == b"\n".join(parts).splitlines()
+    finally:
+        jsonl.PIECE = whole
+
+
+def test_a_block_of_empty_lines_takes_no_more_memory_than_it_has_bytes():
+    block = b"\n" * (16 << 20)
+    tracemalloc.start()
+    try:
+        assert sum(1 for _ in lines(block)) == len(block)
+        assert tracemalloc.get_traced_memory()[1] < len(block)
+    finally:
+        tracemalloc.stop()

@@ -1,13 +1,16 @@
 """Codex: packed rollouts, and sub-agents' rollouts that begin with their parent's events."""
 
 import json
+import tracemalloc
 from pathlib import Path
 
 import pytest
 import zstandard
+from hypothesis import given
+from hypothesis import strategies as st
 
 from collector.runtimes import SourceError, codex_parents
-from collector.runtimes.codex import READER, Codex
+from collector.runtimes.codex import NEEDLES, READER, Codex, _relevant
 from collector.runtimes.codex_parents import rollouts
 from tests.runtimes.transcripts import Read, read_home, total, write
 
@@ -180,6 +183,30 @@ def test_a_packed_parent_tells_its_totals(tmp_path):
     packed(rollout(tmp_path, PARENT, *parent()))
     rollout(tmp_path, CHILD, spawned(), *replayed(parent(), 100), turn(2, 101), counted(110, 7))
     assert both_ways(tmp_path) == {PARENT: [1, 2, 3], CHILD: [7]}
+
+
+@given(
+    st.lists(st.sampled_from([b"", b"x", b"y" * 9, *NEEDLES, NEEDLES[0] + b" " + NEEDLES[2]]), min_size=1, max_size=9)
+)
+def test_the_lines_that_may_count_are_told_without_looking_at_the_others(every):
+    wanted = [
+        line
+        for number, line in enumerate(every)
+        if number in (0, len(every) - 1) or any(needle in line for needle in NEEDLES)
+    ]
+    assert list(_relevant(b"".join(line + b"\n" for line in every))) == wanted
+
+
+def test_an_archive_of_empty_lines_is_no_burden(tmp_path):
+    path = rollout(tmp_path, PARENT, *parent())
+    path.write_bytes(path.read_bytes() + b"\n" * (16 << 20))
+    packed(path)
+    tracemalloc.start()
+    try:
+        assert len(read_home(READER, tmp_path).records) == 3
+        assert tracemalloc.get_traced_memory()[1] < 24 << 20
+    finally:
+        tracemalloc.stop()
 
 
 def test_a_damaged_archive_is_an_error_of_that_rollout_alone(tmp_path):
