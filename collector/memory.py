@@ -7,6 +7,7 @@ that is many megabytes. With another C library than glibc nothing here does anyt
 from __future__ import annotations
 
 import ctypes
+from collections.abc import Callable
 from functools import cache
 from typing import Final
 
@@ -19,16 +20,21 @@ def share_one_heap() -> None:
 
     To be called before there are threads. https://man7.org/linux/man-pages/man3/mallopt.3.html
     """
-    if (mallopt := getattr(_library(), "mallopt", None)) is not None:
+    if (mallopt := _function("mallopt")) is not None:
         mallopt(M_ARENA_MAX, 1)
 
 
 def give_back() -> None:
     """Return free memory; takes about a millisecond. https://man7.org/linux/man-pages/man3/malloc_trim.3.html"""
-    if (malloc_trim := getattr(_library(), "malloc_trim", None)) is not None:
+    if (malloc_trim := _function("malloc_trim")) is not None:
         malloc_trim(0)
 
 
 @cache
-def _library() -> ctypes.CDLL:
-    return ctypes.CDLL(None)
+def _function(name: str) -> Callable[..., int] | None:
+    """A function of the C library; ``None`` where there is none, or where a static program cannot look for it."""
+    try:
+        found: Callable[..., int] = getattr(ctypes.CDLL(None), name)
+    except (AttributeError, OSError):
+        return None
+    return found

@@ -37,6 +37,16 @@ def test_what_was_freed_goes_back_to_the_system():
     library.free(ctypes.c_void_p(blocks[-1]))
 
 
+def test_where_the_c_library_cannot_be_asked_nothing_happens():
+    """As in a static program, whose ``dlopen`` fails."""
+    code = """import ctypes
+def refuse(name): raise OSError("Dynamic loading not supported")
+ctypes.CDLL = refuse
+from collector.memory import give_back, share_one_heap
+share_one_heap(), give_back()"""
+    subprocess.run([sys.executable, "-c", code], check=True)
+
+
 def test_a_ledger_at_rest_lets_go_of_its_pages_and_answers_as_before(tmp_path):
     ledger = SqliteLedger(tmp_path / "ledger.db", "UTC")
     ledger.rest()
