@@ -73,11 +73,11 @@ def _probes(first: str, block: bytes) -> tuple[str, ...]:
 
 def holds(path: Path, wanted: Collection[str]) -> set[str]:
     """Which of these ``uuid`` a transcript holds. Raises ``SourceError``."""
-    looked_for = {uuid.encode() for uuid in wanted}
-    found: set[bytes] = set()
+    found: set[str] = set()
     for block in LineFile(path).blocks():
-        found |= looked_for.intersection(UUIDS.findall(block))
-    return {uuid.decode() for uuid in found}
+        # As many as the file has, not as many as are wanted: each file of a folder is asked for those of all others.
+        found |= {uuid for uuid in (match.decode(errors="replace") for match in UUIDS.findall(block)) if uuid in wanted}
+    return found
 
 
 def ended(path: Path) -> float | None:

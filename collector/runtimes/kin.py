@@ -186,12 +186,13 @@ class Cut:
         """Note which probes a file holds. What was looked for is not looked for again while the file is as it was."""
         stamp = stamp_of(path)
         before, since = self._searched.get(path, (NEVER, 0))
-        wanted = self._asked[since if before == stamp else 0 :]
+        since = since if before == stamp else 0
         self._searched[path] = (stamp, len(self._asked))
-        if not wanted or not self._may_hold(path):
+        if since == len(self._asked) or not self._may_hold(path):
             return
+        wanted = frozenset(self._asked[since:]) if since else self._probes.keys()
         try:
-            held = self._search.holds(Path(path), frozenset(wanted))
+            held = self._search.holds(Path(path), wanted)
         except SourceError:
             return
         for probe in held:

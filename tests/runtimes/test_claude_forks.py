@@ -295,6 +295,20 @@ def test_transcripts_that_ended_before_a_cut_one_begins_are_not_searched(tmp_pat
     assert counted.searched == []
 
 
+def test_a_search_does_not_go_through_what_it_looks_for(tmp_path):
+    """Each of a thousand cut transcripts is asked for the beginnings of all others."""
+
+    class Asked(set):
+        def __iter__(self):
+            raise AssertionError
+
+    one = session(FIRST, 0, 10)
+    home_of(tmp_path, one)
+    here = {line["uuid"] for line in one.lines if "uuid" in line}
+    wanted = Asked([*here, "elsewhere"])
+    assert claude_copies.holds(tmp_path / f".claude/projects/-work/{FIRST}.jsonl", wanted) == here
+
+
 @pytest.mark.parametrize("workers", [0, 2])
 def test_the_ledger_lists_a_fork_of_a_cut_session_from_its_own_first_line(tmp_path, monkeypatch, workers):
     monkeypatch.setattr(ingest_store, "workers_for", lambda size: workers)
