@@ -136,22 +136,25 @@ class LineFile:
         return crc32(os.pread(fd, self.offset - start, start))
 
     def _whole_lines(self, fd: int, size: int) -> Iterator[bytes]:
-        held = b""
+        # Grows in place: a line that comes in many small reads is not copied once for each.
+        held = bytearray()
         at = self.offset
         too_long = False
         while data := os.pread(fd, size, at):
             at += len(data)
             cut = data.rfind(b"\n") + 1
             if not cut:
-                held = b"" if too_long else held + data
-                too_long = too_long or len(held) > MAX_LINE
+                if not too_long:
+                    held += data
+                if len(held) > MAX_LINE:
+                    held, too_long = bytearray(), True
                 continue
             if too_long:
                 # The rest of a line that was given up: what follows its newline is sound again.
                 end = data.find(b"\n") + 1
-                held, data, cut, too_long = b"", data[end:], cut - end, False
+                data, cut, too_long = data[end:], cut - end, False
                 self.skipped["too_long"] += 1
-            block, held = held + data[:cut], data[cut:]
+            block, held = bytes(held) + data[:cut], bytearray(data[cut:])
             if self.offset == 0:
                 block = block.removeprefix(BYTE_ORDER_MARK)
             self.offset = at - len(held)
