@@ -26,7 +26,7 @@ from collector.jsonl import MAX_DOCUMENT, MAX_LINE, document, json_document, par
 from collector.record import Record, Session
 from collector.runtimes import Batch, Facts, Source, SourceError, places
 from collector.runtimes.pi import Transcript, read_lines, take_lines
-from collector.runtimes.values import mapping
+from collector.runtimes.values import mapping, reference
 
 RUNTIME: Final = "openclaw"
 DATABASE: Final = "openclaw-agent.sqlite"
@@ -134,6 +134,9 @@ def _read_database(path: Path, urls: dict[str, object], state: dict[str, Any]) -
         batch = Batch()
         for rowid, session, text, packed in database.rows(sql, (last,)):
             last, mark = rowid, _mark(session, text, packed)
+            if reference(session) is None:
+                batch.skipped["bad_session"] += 1
+                continue
             transcript = transcripts.get(session)
             if transcript is None:
                 transcript = transcripts[session] = _begun(database, session, urls, columns, before)
@@ -209,8 +212,10 @@ def _archived(database: sqlite_ro.Database, urls: dict[str, object], batch: Batc
             table, ("session_id", "encoding", "archive_blob"), columns, "WHERE archive_blob IS NOT NULL"
         )
         for session, encoding, blob in database.rows(sql):
-            text = blob if encoding == "identity" else _decompressed(blob, MAX_DOCUMENT)
-            if not isinstance(text, bytes):
+            text = blob
+            if encoding != "identity":
+                text = _decompressed(blob, MAX_DOCUMENT) if isinstance(blob, bytes) else None
+            if not isinstance(text, bytes) or reference(session) is None:
                 batch.skipped["bad_archive"] += 1
                 continue
             transcript = _Entries(RUNTIME, session, urls)

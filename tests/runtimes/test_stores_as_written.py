@@ -121,6 +121,27 @@ def test_openclaws_archives_keep_what_a_deleted_session_spent(tmp_path):
     assert total(read.records.values(), "output_tokens") == 55
 
 
+def test_what_is_no_session_id_in_openclaws_database_does_not_become_one(tmp_path):
+    """A table that is not strict holds anything: what a user said where an id should be, numbers, no text at all."""
+    path = tmp_path / ".openclaw/agents/main/agent/openclaw-agent.sqlite"
+    path.parent.mkdir(parents=True)
+    connection = sqlite3.connect(path)
+    odd = ["said by a user", b"\xff", 5, None, "n" * 300, SESSION]
+    with connection:
+        connection.execute("CREATE TABLE transcript_events (session_id, seq, event_json, event_zstd)")
+        connection.execute("CREATE TABLE session_transcript_archives (session_id, encoding, archive_blob)")
+        for seq, session in enumerate(odd):
+            row = (session, seq, json.dumps(answer(seq)))
+            connection.execute("INSERT INTO transcript_events VALUES (?,?,?,NULL)", row)
+            for encoding, blob in (("identity", b"{}"), ("zstd", "text"), ("zstd", 7)):
+                connection.execute("INSERT INTO session_transcript_archives VALUES (?,?,?)", (session, encoding, blob))
+    connection.close()
+    read = read_home(OPENCLAW, tmp_path)
+    assert {record.session_id for record in read.records.values()} == {SESSION}
+    assert set(read.sessions) == {SESSION}
+    assert read.skipped["bad_session"] == 5
+
+
 def test_a_session_in_the_old_files_and_in_the_database_counts_once(tmp_path):
     connection = database(tmp_path)
     insert(connection, 0, header())
