@@ -46,7 +46,7 @@ from collector.runtimes.values import model as model_name
 RUNTIME: Final = "claude_code"
 AGENT: Final = "agent-"
 # A line without it tells of no usage. Longer than "usage":, so it is found sooner.
-OUTPUT: Final = b'"output_tokens"'
+OUTPUT: Final = b'"output_tokens":'
 CALLS_PER_BATCH: Final = 20_000
 
 
@@ -117,7 +117,7 @@ class _Reading:
         self.ended: float | None = state.get("ended")
         self.settled: int = state.get("settled", 0)
         self.priced_to: float | None = state.get("priced_to")
-        self.best: dict[str, Line] = {}
+        self.best: dict[str, tuple[int, Line]] = {}
         self.skipped: Counter[str] = Counter()
         self.flushed = False
         self.reopened = False
@@ -161,15 +161,15 @@ class _Reading:
             if line is None or (message := line.message) is None or not (identity := message.id or line.uuid):
                 self.skipped["no_usage"] += 1
                 continue
-            known = best.get(identity)
-            if known is None or line.grown > known.grown:
-                best[identity] = line
+            grown, known = line.grown, best.get(identity)
+            if known is None or grown > known[0]:
+                best[identity] = grown, line
 
     def _finished(self) -> dict[str, Call]:
         """The lines that were kept, checked, as calls by their keys."""
         calls: dict[str, Call] = {}
-        for identity, line in self.best.items():
-            call = claude_lines.call(line, self.session)
+        for identity, (grown, line) in self.best.items():
+            call = claude_lines.call(line, grown, self.session)
             if isinstance(call, str):
                 self.skipped[call] += 1
             elif (key := reference(identity)) is not None:

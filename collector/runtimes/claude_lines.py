@@ -162,9 +162,9 @@ def _text(value: object) -> str | None:
     return value if isinstance(value, str) else None
 
 
-def call(line: Line, session: str) -> Call | str:
+def call(line: Line, grown: int, session: str) -> Call | str:
     """The call that a line tells of, or a word why it tells of none; ``session`` wrote it unless it says otherwise."""
-    grown, message = line.grown, line.message
+    message = line.message
     if grown < 0 or message is None or (usage := message.usage) is None:
         return "no_usage"
     if message.model == SYNTHETIC:
