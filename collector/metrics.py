@@ -14,10 +14,7 @@ from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass
 from datetime import datetime
 from functools import cache
-from typing import Any, Final
-
-from prometheus_client import CollectorRegistry, generate_latest
-from prometheus_client.metrics_core import CounterMetricFamily, GaugeMetricFamily, Metric
+from typing import TYPE_CHECKING, Any, Final
 
 from collector.book import Book
 from collector.ledger import Group
@@ -25,6 +22,9 @@ from collector.money import to_usd
 from collector.providers import LOCAL_UPSTREAMS, provider_of
 from collector.query import ALL_RECORDS, Query
 from shim.line import TOKEN_CLASSES
+
+if TYPE_CHECKING:
+    from prometheus_client.metrics_core import Metric
 
 CONTENT_TYPE: Final = "text/plain; version=0.0.4; charset=utf-8"
 MAX_MODELS: Final = 100
@@ -84,6 +84,9 @@ Samples = dict[tuple[str, ...], int | float]
 
 def exposition(query: Query, book: str | None = None) -> bytes:
     """Every family in Prometheus's text format (``CONTENT_TYPE``). ``book``: else the bundled one."""
+    # A collector that nobody scrapes does without it.
+    from prometheus_client import CollectorRegistry, generate_latest
+
     registry = CollectorRegistry(auto_describe=False)
     registry.register(_Scrape(samples(query, book or Book().version)))
     return generate_latest(registry)
@@ -99,6 +102,8 @@ class _Scrape:
         return ()
 
     def collect(self) -> Iterator[Metric]:
+        from prometheus_client.metrics_core import CounterMetricFamily, GaugeMetricFamily
+
         for family in FAMILIES:
             kind = CounterMetricFamily if family.counter else GaugeMetricFamily
             metric = kind(family.name, family.help, labels=family.labels)

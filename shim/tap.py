@@ -221,6 +221,8 @@ class Tap:
         if response is None or (record["outcome"] == "rejected" and not self.poll):
             if not self.poll:
                 self._meter.write(record, self._slot)
+            if response is not None:
+                self._meter.sessions.wrote(response)
         elif reading.pending:
             if not self.poll:
                 background.keep(response, record, self._slot)
