@@ -24,7 +24,7 @@ TESTS = (
     *(f"tests/shim/test_{name}.py" for name in ("guard", "identity", "ids", "inflight", "inject", "line")),
     *(f"tests/shim/test_{name}.py" for name in ("metered_calls", "no_content", "nobody_let_in", "response", "routes")),
     *(f"tests/shim/test_{name}.py" for name in ("session", "shim_errors", "sink", "sink_properties", "transparency")),
-    *(f"tests/collector/test_{name}.py" for name in ("id_clashes", "ingest", "lines")),
+    *(f"tests/collector/test_{name}.py" for name in ("ingest", "lines")),
     "tests/faults/test_hang_ups.py",
     "tests/faults/test_signals.py",
     "tests/wires/test_whole.py",
