@@ -12,17 +12,21 @@ from __future__ import annotations
 import os
 import stat
 from collections import Counter
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any, Final
 from zlib import crc32
 
 import orjson
+import stringzilla
 import zstandard
 
 from collector.runtimes import SourceError
 
-BLOCK: Final = 4 << 20
+# Several times as fast as ``bytes.find``, and finding the few lines that matter is most of reading a store.
+find: Final[Callable[..., int]] = stringzilla.find
+
+BLOCK: Final = 1 << 22
 CHECKED: Final = 64
 PIECE: Final = 1 << 20
 MAX_LINE: Final = 32 << 20
@@ -209,9 +213,9 @@ def first_lines(block: bytes) -> Iterator[bytes]:
 def lines_with(block: bytes, needle: bytes) -> Iterator[bytes]:
     """The lines of a block in which ``needle`` occurs; the others are never touched one by one."""
     end = 0
-    at = block.find(needle)
+    at = find(block, needle)
     while at >= 0:
         start = block.rfind(b"\n", end, at) + 1 or end
         end = block.find(b"\n", at)
         yield block[start:end]
-        at = block.find(needle, end)
+        at = find(block, needle, end)

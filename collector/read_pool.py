@@ -33,6 +33,9 @@ MAX_WAITING: Final = 48 << 10
 # Bytes of answers that are held until it is their source's turn; half as much again waits in each worker's pipe.
 MAX_HELD: Final = 4 << 20
 PIPE: Final = 1 << 18
+# Blocks come and go by the megabyte. A worker keeps the memory of the last ones instead of asking the system for it and
+# giving it back each time (mallopt(3)); an eighth of its time.
+ALLOCATOR: Final = {"MALLOC_MMAP_THRESHOLD_": str(16 << 20), "MALLOC_TRIM_THRESHOLD_": str(32 << 20)}
 
 
 @dataclass(frozen=True, slots=True)
@@ -59,7 +62,13 @@ class _Worker:
     def __init__(self) -> None:
         pipe = subprocess.PIPE
         self.process = subprocess.Popen(
-            COMMAND, stdin=pipe, stdout=pipe, stderr=subprocess.DEVNULL, bufsize=0, pipesize=PIPE
+            COMMAND,
+            stdin=pipe,
+            stdout=pipe,
+            stderr=subprocess.DEVNULL,
+            bufsize=0,
+            pipesize=PIPE,
+            env=ALLOCATOR | os.environ,
         )
         self.given: deque[tuple[int, int]] = deque()
         self.rest = bytearray()

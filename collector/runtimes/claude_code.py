@@ -153,12 +153,16 @@ class _Reading:
 
     def take(self, block: bytes) -> None:
         """Keep the best line of each message. This runs a million times: all that can wait is left to ``_finished``."""
-        best, read = self.best, claude_lines.read
+        best, decode = self.best, claude_lines.decode
         for data in lines_with(block, OUTPUT):
-            line = read(data)
-            if line is not None and line.type != "assistant":
+            try:
+                line = decode(data)
+            except claude_lines.UNEXPECTED:
+                line = claude_lines.careful(data)
+            if line.type not in ("assistant", None):
                 continue
-            if line is None or (message := line.message) is None or not (identity := message.id or line.uuid):
+            message = line.message
+            if line.type is None or message is None or not (identity := message.id or claude_lines.uuid(data)):
                 self.skipped["no_usage"] += 1
                 continue
             grown, known = line.grown, best.get(identity)

@@ -68,7 +68,6 @@ class Line(msgspec.Struct, gc=False, rename="camel"):
 
     type: str | None = None
     message: Message | None = None
-    uuid: str | None = None
     timestamp: str | None = None
     session_id: str | None = None
     is_sidechain: bool | None = None
@@ -104,20 +103,19 @@ def steps(usage: Usage, *kinds: str) -> Iterator[Iteration]:
     return (step for step in usage.iterations or () if step.type in kinds)
 
 
-_decode: Final = msgspec.json.Decoder(Line).decode
+# A line by its types. Raises ``UNEXPECTED`` where a value has another type, or where there is no JSON object.
+decode: Final = msgspec.json.Decoder(Line).decode
+UNEXPECTED: Final = (msgspec.MsgspecError, UnicodeDecodeError, RecursionError)
 
 
-def read(data: bytes) -> Line | None:
-    """A line, by its types where it has them, else field by field; ``None`` for what is no JSON object."""
-    try:
-        return _decode(data)
-    except (msgspec.MsgspecError, UnicodeDecodeError, RecursionError):
-        entry = parse(data)
-    return None if entry is None else _careful(entry)
+def uuid(data: bytes) -> str | None:
+    """The line's own id: in place of the message's where that has none."""
+    return _text((parse(data) or {}).get("uuid"))
 
 
-def _careful(entry: dict[str, Any]) -> Line:
-    """A line with a value of another type than expected: that value is not known, the others are."""
+def careful(data: bytes) -> Line:
+    """What ``decode`` does not take: a value of another type is not known, the others are; no type for no object."""
+    entry = parse(data) or {}
     message = mapping(entry.get("message"))
     usage = mapping(message.get("usage"))
     iterations = usage.get("iterations")
@@ -137,7 +135,6 @@ def _careful(entry: dict[str, Any]) -> Line:
                 ],
             ),
         ),
-        uuid=_text(entry.get("uuid")),
         timestamp=_text(entry.get("timestamp")),
         session_id=_text(entry.get("sessionId")),
         is_sidechain=entry.get("isSidechain") is True,
@@ -203,5 +200,6 @@ def _tokens(usage: Usage) -> Tokens:
     if split is not None and (long_lived := split.ephemeral_1h_input_tokens) is not None:
         if write is None:
             write = long_lived + (split.ephemeral_5m_input_tokens or 0)
-        long_lived = min(long_lived, write)
+        if long_lived > write:
+            long_lived = write
     return Tokens(usage.input_tokens, usage.cache_read_input_tokens, write, long_lived, usage.output_tokens)

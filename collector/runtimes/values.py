@@ -15,7 +15,7 @@ from collector.record import PICO
 from shim.line import MAX_TOKENS, model_or_none
 
 NAME: Final = re.compile(r"[A-Za-z0-9_.:/@+-]{1,128}")
-REFERENCE: Final = re.compile(r"[!-~]{1,256}")
+MAX_REFERENCE: Final = 256
 LATEST: Final = 253402300800.0  # 10000-01-01
 # Shorter ids ("m1", 8 hex digits) repeat from session to session; longer ones mean the same call in any file.
 UNIQUE: Final = 16
@@ -44,7 +44,9 @@ def mapping(value: object) -> dict[str, Any]:
 
 def reference(value: object) -> str | None:
     """An id of the source's own: printable, without spaces, at most 256 characters."""
-    return value if isinstance(value, str) and REFERENCE.fullmatch(value) else None
+    if isinstance(value, str) and 0 < len(value) <= MAX_REFERENCE and value.isascii() and value.isprintable():
+        return None if " " in value else value
+    return None
 
 
 def name(value: object) -> str | None:

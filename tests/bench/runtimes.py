@@ -3,9 +3,10 @@
 ``python -m tests.bench.runtimes [--lines 1000000] [--files 1000] [--others FOLDER]``: writes synthetic transcripts of
 the shape of 2.1 (a third of the lines are assistant messages of one to three blocks, the rest prompts, tool results and
 attachments) into a temporary folder, reads them as ``usage-collector ingest`` does (``collector.read_pool``; ledger
-aside), with as many processes as it would take and with one, and prints medians of lines/s, MB/s, processor seconds and
-the most memory of all processes together. ``--others FOLDER``: the same of ``ccusage`` and of ``tokscale``'s native
-core, in alternation on the same files, from a folder made with ``npm install ccusage@20.0.24 tokscale``.
+aside), with as many processes as it would take and with one, and prints medians of lines/s, MB/s and processor seconds
+and, from a round of its own, since looking takes a processor, the most memory of all processes together. ``--others
+FOLDER``: the same of ``ccusage`` and of ``tokscale``'s native core, in alternation on the same files, from a folder
+made with ``npm install ccusage@20.0.24 tokscale``.
 """
 
 from __future__ import annotations
@@ -107,7 +108,8 @@ def read(home: Path, workers: int | None) -> None:
 
 @dataclass(frozen=True, slots=True)
 class Run:
-    """One program reading the home once: wall and processor seconds, most memory of its processes, its last line."""
+    """One program reading the home once: wall and processor seconds, most memory of its processes (0: nobody looked),
+    its last line."""
 
     seconds: float
     cpu: float
@@ -115,18 +117,20 @@ class Run:
     said: str
 
 
-def measured(command: list[str], home: Path, folder: Path) -> Run:
-    """Run a program in ``folder`` with ``home`` as its home."""
+def measured(command: list[str], home: Path, folder: Path, *, memory: bool) -> Run:
+    """Run a program in ``folder`` with ``home`` as its home; ``memory``: look at its memory meanwhile."""
     environ = {**os.environ, "HOME": str(home), "CLAUDE_CONFIG_DIR": str(home / ".claude")}
+    environ.pop("PYTHONDONTWRITEBYTECODE", None)  # an installed program has been compiled before
     before = resource.getrusage(resource.RUSAGE_CHILDREN)
     began, most = time.perf_counter(), 0.0
     process = subprocess.Popen(command, env=environ, cwd=folder, stdout=subprocess.PIPE, text=True)
     said: list[str] = []
     reader = threading.Thread(target=lambda: said.extend(process.stdout or ()))
     reader.start()
-    while process.poll() is None:
+    while memory and process.poll() is None:
         most = max(most, megabytes(process.pid))
         time.sleep(0.01)
+    process.wait()
     reader.join()
     after = resource.getrusage(resource.RUSAGE_CHILDREN)
     if process.returncode:
@@ -177,24 +181,28 @@ def main() -> None:
         print(f"{options.lines:,} lines in {options.files:,} files, {size / 1e6:,.0f} MB; {machine()}")
         programs = commands(home, options.others and options.others.resolve())
         runs: dict[str, list[Run]] = {name: [] for name in programs}
-        for number in range(options.rounds + 1):  # the first warms the page cache and does not count
+        memory: dict[str, float] = {}
+        for number in range(options.rounds + 1):  # the first warms the page cache and is looked at for its memory
             for name, command in programs.items():
-                run = measured(command, home, options.others if name == "tokscale core" else Path.cwd())
-                runs[name] += [run] if number else []
+                folder = options.others if name == "tokscale core" else Path.cwd()
+                run = measured(command, home, folder, memory=not number)
+                if number:
+                    runs[name].append(run)
+                else:
+                    memory[name] = run.mb
         for name in programs:
-            show(name, options.lines, size, runs[name], runs["vm-usage"])
+            show(name, options.lines, size, runs[name], memory[name], runs["vm-usage"], memory["vm-usage"])
         said = json.loads(runs["vm-usage"][0].said)
         print(f"  {said['records']:,} calls; {said['files']:,} files listed in {said['listed_seconds']:.3f} s")
     finally:
         shutil.rmtree(home)
 
 
-def show(name: str, lines: int, size: int, runs: list[Run], ours: list[Run]) -> None:
+def show(name: str, lines: int, size: int, runs: list[Run], mb: float, ours: list[Run], our_mb: float) -> None:
     """One line of the table; speed and memory are ours relative to this one's."""
     seconds, cpu = statistics.median(run.seconds for run in runs), statistics.median(run.cpu for run in runs)
-    mb = statistics.median(run.mb for run in runs)
     faster = seconds / statistics.median(run.seconds for run in ours)
-    smaller = statistics.median(run.mb for run in ours) / mb
+    smaller = our_mb / mb
     print(
         f"{name:22} {lines / seconds:10,.0f} lines/s {size / 1e6 / seconds:6,.0f} MB/s {cpu:6.2f} s cpu {mb:6,.0f} MB"
         f"   speed x{faster:.2f}, memory x{smaller:.2f}"
