@@ -24,29 +24,34 @@ from collector.rows import Filter, Page, SessionRow, Sums, as_json, second_estim
 from collector.secret_file import read_secret
 from collector.settings import Settings
 
-EVERYTHING: Final = Page(limit=10**9)
+EVERYTHING: Final = 10**9
+# Sessions in a table, where nobody asks for more; a script gets them all.
+SHOWN_SESSIONS: Final = 100
 FORMS: Final = ("table", "json", "csv")
 
 
 @dataclass(frozen=True, slots=True)
 class Kind:
-    """One ``--by``: the question, the titles of the columns that name a row, and those names."""
+    """One ``--by``: the question for at most so many rows, the titles of the columns that name a row, and those names.
 
-    ask: Callable[[Query, Filter], Sequence[Any]]
+    All but sessions are few and always shown whole.
+    """
+
+    ask: Callable[[Query, Filter, int], Sequence[Any]]
     title: str
     names: Callable[[Any], Sequence[str]]
 
 
 KINDS: Final[Mapping[str, Kind]] = {
-    "day": Kind(lambda query, where: query.aggregates(where), "day", lambda row: (row.day or "no time",)),
-    "model": Kind(lambda query, where: query.models(where), "model", lambda row: (row.model or "unknown",)),
-    "runtime": Kind(lambda query, where: query.runtimes(where), "runtime", lambda row: (row.runtime,)),
+    "day": Kind(lambda query, where, _: query.aggregates(where), "day", lambda row: (row.day or "no time",)),
+    "model": Kind(lambda query, where, _: query.models(where), "model", lambda row: (row.model or "unknown",)),
+    "runtime": Kind(lambda query, where, _: query.runtimes(where), "runtime", lambda row: (row.runtime,)),
     "session": Kind(
-        lambda query, where: query.sessions(where, EVERYTHING).rows,
+        lambda query, where, limit: query.sessions(where, Page(limit)).rows,
         "session|runtime",
         lambda row: (row.session_id, row.runtime),
     ),
-    "vm": Kind(lambda query, where: query.vms(where), "vm", lambda row: (row.vm,)),
+    "vm": Kind(lambda query, where, _: query.vms(where), "vm", lambda row: (row.vm,)),
 }
 
 
@@ -56,8 +61,23 @@ KINDS: Final[Mapping[str, Kind]] = {
 @click.option("--db", type=click.Path(path_type=Path), help="The ledger file.")
 @click.option("--hub", metavar="URL", help="Ask the hub there instead of this VM's ledger.")
 @click.option("--format", "form", type=click.Choice(FORMS), default="table", show_default=True)
+@click.option(
+    "--limit",
+    type=click.IntRange(min=0),
+    metavar="N",
+    help=f"At most N sessions, the most recent ones; 0 for all. A table shows {SHOWN_SESSIONS}, JSON and CSV all.",
+)
 @click.pass_obj
-def command(settings: Settings, /, by: str, db: Path | None, hub: str | None, form: str, **options: str | None) -> None:
+def command(
+    settings: Settings,
+    /,
+    by: str,
+    db: Path | None,
+    hub: str | None,
+    form: str,
+    limit: int | None,
+    **options: str | None,
+) -> None:
     """Show tokens and cost. A cost that is not known reads "unknown" and is never $0.00.
 
     \b
@@ -66,22 +86,31 @@ def command(settings: Settings, /, by: str, db: Path | None, hub: str | None, fo
     usage-collector report --by vm --hub https://hub.example
     usage-collector report --by model --format json | jq '.rows[] | {model, cost_usd, cost_status}'
     """
+    if limit is None:
+        limit = SHOWN_SESSIONS if form == "table" else 0
+    elif by != "session":
+        raise click.UsageError("--limit is for --by session: all else is always shown whole")
     kind = KINDS[by]
     with closing_query(settings, db, hub) as query:
         where = filter_of(query, options)
-        rows = kind.ask(query, where)
+        # One more than is shown tells whether there are more.
+        rows = kind.ask(query, where, limit + 1 if limit else EVERYTHING)
         total = query.total(where)
-    write(kind, rows, total, form)
+    write(kind, rows, total, form, limit if by == "session" else 0)
 
 
-def write(kind: Kind, rows: Sequence[Any], total: Sums, form: str) -> None:
-    """Print rows in one of ``FORMS``."""
+def write(kind: Kind, rows: Sequence[Any], total: Sums, form: str, limit: int = 0) -> None:
+    """Print rows in one of ``FORMS``, at most ``limit`` of them (0: all)."""
+    more = 0 < limit < len(rows)
+    rows = rows[:limit] if more else rows
     if form == "json":
         sys.stdout.write(orjson.dumps({"rows": [as_json(row) for row in rows]}).decode() + "\n")
     elif form == "csv":
         write_csv([as_json(row) for row in rows])
     else:
         write_table(kind, rows, total)
+        if more:
+            console().print(f"These are the {limit:,} most recent sessions, the total is of all; --limit 0 shows all.")
 
 
 @contextmanager

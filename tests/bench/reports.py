@@ -26,7 +26,7 @@ from collector import metrics, windows
 from collector.agent_tools import server
 from collector.api.endpoints import ENDPOINTS
 from collector.api.openapi import document
-from collector.commands.report import FORMS, KINDS, write
+from collector.commands.report import EVERYTHING, FORMS, KINDS, SHOWN_SESSIONS, write
 from collector.commands.status import WINDOWS
 from collector.export import otlp
 from collector.hub.fleet import VmState
@@ -98,9 +98,9 @@ def questions(session: dict[str, str], middle: str) -> Iterator[tuple[str, Quest
 
 
 def reports() -> Iterator[tuple[str, Question]]:
-    """What ``usage-collector report`` prints, in each form; sessions of a day only, for it prints all there are."""
+    """What ``usage-collector report`` prints, in each form; for a script sessions of a day only, for it gets all."""
     for by, span, form in itertools.product(KINDS, SPANS, FORMS):
-        if by != "session" or span == "today":
+        if by != "session" or form == "table" or span == "today":
             yield f"report --by {by} --window {span} --format {form}", _reported(by, span, form)
 
 
@@ -108,7 +108,8 @@ def _reported(by: str, span: str, form: str) -> Question:
     def ask(query: Query) -> str:
         where = Filter(query.window(span))
         with contextlib.redirect_stdout(io.StringIO()) as out:
-            write(KINDS[by], KINDS[by].ask(query, where), query.total(where), form)
+            limit = SHOWN_SESSIONS if form == "table" else EVERYTHING
+            write(KINDS[by], KINDS[by].ask(query, where, limit + 1), query.total(where), form, limit)
         return out.getvalue()
 
     return ask

@@ -205,3 +205,21 @@ def test_a_ledger_at_rest_is_readable_by_who_may_not_write_beside_it(environ: di
         assert [row["calls"] for row in json.loads(done.stdout)["rows"]] == [1], done.stderr
     finally:
         shutil.rmtree(folder)
+
+
+def test_a_table_of_many_sessions_shows_the_latest_and_says_that_there_are_more(
+    environ: dict[str, str], tmp_path: Path
+) -> None:
+    log = write_log(tmp_path / "usage.jsonl", *(line(seq, session=f"session-{seq:03d}") for seq in range(1, 151)))
+    collector(environ, "ingest", "--log", str(log))
+    table = collector(environ, "report", "--by", "session")
+    shown = [row.split()[0] for row in table.splitlines() if row.startswith("session-")]
+    assert shown == [f"session-{seq:03d}" for seq in range(150, 50, -1)]
+    assert "the 100 most recent sessions" in table
+    assert next(row for row in table.splitlines() if row.startswith("total")).split()[1] == "150"
+    assert len(report(environ, "session")) == 150
+    whole = collector(environ, "report", "--by", "session", "--limit", "0")
+    assert whole.count("\nsession-") == 150
+    assert "most recent" not in whole
+    two = json.loads(collector(environ, "report", "--by", "session", "--limit", "2", "--format", "json"))["rows"]
+    assert [row["session_id"] for row in two] == ["session-150", "session-149"]
