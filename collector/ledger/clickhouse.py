@@ -162,7 +162,7 @@ class ClickHouseLedger:
     def _refuse(self, told: Sequence[tuple[Delivery, list[tuple[str, str]]]]) -> None:
         if not any(refused for _, refused in told):
             return
-        counts = self._refused_counts()
+        counts = self._refused_by_vm()
         rows = []
         for delivery, refused in told:
             room = max(0, MAX_REFUSED - counts.get(delivery.head.vm, 0))
@@ -239,7 +239,7 @@ class ClickHouseLedger:
 
     def contacts(self) -> list[Contact]:
         """See ``Ledger.contacts``."""
-        return fleet.contacts(self.states(), self._refused_counts())
+        return fleet.contacts(self.states(), self._refused_by_vm())
 
     def groups(self, by: Sequence[str], where: Filter) -> list[Group]:
         """See ``Ledger.groups``."""
@@ -366,7 +366,7 @@ class ClickHouseLedger:
         parts = (ids[start : start + LOOK_UP] for start in range(0, len(ids), LOOK_UP))
         return {name for part in parts for name in reads.gone(self._ask, part, folds)}
 
-    def _refused_counts(self) -> dict[str, int]:
+    def _refused_by_vm(self) -> dict[str, int]:
         return {row[0]: row[1] for row in self._ask("SELECT vm, count() FROM hub_refused FINAL GROUP BY vm")}
 
     def _states(self, vms: set[str]) -> list[VmState]:
