@@ -11,6 +11,7 @@ from typing import Final
 
 import click
 
+from collector import memory
 from collector.settings import Settings
 from shim import __version__
 
@@ -58,4 +59,5 @@ def group(context: click.Context) -> None:
     Configuration is by VM_USAGE_* variables; the README lists them. Completion for bash:
     eval "$(_USAGE_COLLECTOR_COMPLETE=bash_source usage-collector)"
     """
+    memory.collect_rarely()
     context.obj = Settings.from_env(os.environ)

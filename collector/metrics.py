@@ -13,7 +13,8 @@ from collections import Counter
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass
 from datetime import datetime
-from functools import cache
+from functools import cache, lru_cache
+from itertools import groupby
 from typing import TYPE_CHECKING, Any, Final
 
 from collector.book import Book
@@ -79,24 +80,42 @@ FAMILIES: Final = (
     Family("usage_source_lag_bytes", ("source",), "Bytes not yet read.", counter=False),
     Family("usage_price_book_info", ("book",), "The price book in use.", counter=False),
 )  # fmt: skip
-Samples = dict[tuple[str, ...], int | float]
+Labels = tuple[str, ...]
+Samples = dict[Labels, int | float]
+# Texts that are kept from one scrape to the next.
+MAX_TEXTS: Final = 128
 
 
 def exposition(query: Query, book: str | None = None) -> bytes:
     """Every family in Prometheus's text format (``CONTENT_TYPE``). ``book``: else the bundled one."""
+    found = samples(query, book or Book().version)
+    return b"".join(_family(family, found[family.name]) for family in FAMILIES)
+
+
+def _family(family: Family, found: Samples) -> bytes:
+    # By its first label, most often the runtime: between two scrapes few runtimes do anything.
+    parts = [tuple(part) for _, part in groupby(sorted(found.items()), lambda sample: sample[0][:1])]
+    first, *others = [_text(family, part) for part in parts or ((),)]
+    return first + b"".join(text.split(b"\n", 2)[2] for text in others)  # the two lines of HELP and TYPE are there
+
+
+@lru_cache(MAX_TEXTS)
+def _text(family: Family, part: tuple[tuple[Labels, int | float], ...]) -> bytes:
+    """These samples of a family, and what it is."""
     # A collector that nobody scrapes does without it.
     from prometheus_client import CollectorRegistry, generate_latest
 
     registry = CollectorRegistry(auto_describe=False)
-    registry.register(_Scrape(samples(query, book or Book().version)))
+    registry.register(_Scrape(family, part))
     return generate_latest(registry)
 
 
 class _Scrape:
-    """The samples of one scrape."""
+    """Samples of one family, as a scrape collects them."""
 
-    def __init__(self, found: dict[str, Samples]) -> None:
-        self._found = found
+    def __init__(self, family: Family, part: Iterable[tuple[Labels, int | float]]) -> None:
+        self._family = family
+        self._part = part
 
     def describe(self) -> Iterable[Metric]:
         return ()
@@ -104,12 +123,11 @@ class _Scrape:
     def collect(self) -> Iterator[Metric]:
         from prometheus_client.metrics_core import CounterMetricFamily, GaugeMetricFamily
 
-        for family in FAMILIES:
-            kind = CounterMetricFamily if family.counter else GaugeMetricFamily
-            metric = kind(family.name, family.help, labels=family.labels)
-            for labels, value in sorted(self._found[family.name].items()):
-                metric.add_metric(labels, value)
-            yield metric
+        kind = CounterMetricFamily if self._family.counter else GaugeMetricFamily
+        metric = kind(self._family.name, self._family.help, labels=self._family.labels)
+        for labels, value in self._part:
+            metric.add_metric(labels, value)
+        yield metric
 
 
 def samples(query: Query, book: str) -> dict[str, Samples]:

@@ -6,7 +6,6 @@ msgpack. The worker opens stores and nothing else; it ends when its input does.
 
 from __future__ import annotations
 
-import gc
 import os
 import sys
 from collections.abc import Iterator
@@ -16,6 +15,7 @@ from typing import Any, BinaryIO, Final
 
 import msgspec
 
+from collector import memory
 from collector.record import Record, Session
 from collector.runtimes import Batch, Reader, Source, SourceError
 
@@ -108,9 +108,7 @@ def serve(orders: BinaryIO, out: BinaryIO) -> None:
 
 
 if __name__ == "__main__":
-    # As in the process that writes: records by the thousand hold no cycle.
-    gc.freeze()
-    gc.set_threshold(50_000)
+    memory.collect_rarely()
     # Whatever a library prints must not stand among the answers.
     with os.fdopen(os.dup(1), "wb") as out:
         os.dup2(2, 1)

@@ -2,12 +2,11 @@
 
 from __future__ import annotations
 
-import gc
 from collections.abc import Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from collector import windows
+from collector import memory, windows
 from collector.ledger.sqlite import SqliteLedger
 from collector.query import Query
 from collector.settings import Settings
@@ -43,7 +42,5 @@ def open_ingest(
 
     permitted = allowlist.load(settings.allowlist, settings.allow)
     prices = pricer(settings)
-    # Rows by the thousand are made and dropped without a cycle among them: looking for some costs a tenth of the time.
-    gc.freeze()
-    gc.set_threshold(50_000)
+    memory.collect_rarely()
     return Ingest(ledger, settings, permitted, prices, logs=logs, homes=homes, follow=follow)

@@ -12,7 +12,6 @@ made with ``npm install ccusage@20.0.24 tokscale``.
 from __future__ import annotations
 
 import argparse
-import gc
 import json
 import os
 import random
@@ -86,11 +85,11 @@ def generate(home: Path, lines: int, files: int) -> int:
 
 def read(home: Path, workers: int | None) -> None:
     """Read everything once as an ingest does and print what came of it."""
+    from collector import memory
     from collector.read_pool import Pool, Unread, workers_for
     from collector.runtimes.claude_code import READER
 
-    gc.freeze()
-    gc.set_threshold(50_000)
+    memory.collect_rarely()
     sources = list(READER.sources(home, {}))
     sizes = [source.path.stat().st_size for source in sources]
     unread = [Unread(READER, source, None, size) for source, size in zip(sources, sizes, strict=True)]
