@@ -14,7 +14,7 @@ import stat
 from collections import Counter
 from collections.abc import Callable, Iterator
 from pathlib import Path
-from typing import Any, Final
+from typing import Any, BinaryIO, Final
 from zlib import crc32
 
 import orjson
@@ -31,6 +31,8 @@ CHECKED: Final = 64
 PIECE: Final = 1 << 20
 MAX_LINE: Final = 32 << 20
 MAX_DOCUMENT: Final = 256 << 20
+# Bytes of an archive that are unpacked at once: four of them can hold 128 KiB of text.
+PACKED_PIECE: Final = 128
 MAX_UNPACKED: Final = 8 << 30
 MAX_WINDOW: Final = 1 << 27
 # Some editors and copies put one before the text; it is no part of the first line.
@@ -167,30 +169,40 @@ class LineFile:
                 yield block
 
 
-def unpacked(path: Path, size: int = BLOCK) -> Iterator[bytes]:
+def unpacked(path: Path) -> Iterator[bytes]:
     """As ``LineFile.blocks``, of a file that was packed with zstd and does not change any more.
 
-    Raises ``SourceError``, also for one that is damaged or holds more than any store does.
+    Raises ``SourceError``, also for one that is damaged, cut off or holds more than any store does.
     """
     fd = open_file(path)
     with os.fdopen(fd, "rb") as file:
-        stream = zstandard.ZstdDecompressor(max_window_size=MAX_WINDOW).stream_reader(file, read_across_frames=True)
-        held, read = b"", 0
-        while True:
-            try:
-                data = stream.read(size)
-            except (zstandard.ZstdError, MemoryError, OSError) as error:
-                raise SourceError(path, "damaged archive") from error
+        held, read = bytearray(), 0
+        for data in _unpacked(path, file):
             read += len(data)
-            if not data:
-                return
             if read > MAX_UNPACKED or len(held) > MAX_LINE:
                 raise SourceError(path, "larger than an archive can be")
             held += data
-            cut = held.rfind(b"\n") + 1
-            if cut:
-                block, held = held[:cut], held[cut:]
-                yield block
+            if len(held) >= PIECE and b"\n" in data:
+                cut = held.rfind(b"\n") + 1
+                yield bytes(held[:cut])
+                del held[:cut]
+        if cut := held.rfind(b"\n") + 1:
+            yield bytes(held[:cut])
+
+
+def _unpacked(path: Path, file: BinaryIO) -> Iterator[bytes]:
+    """The text of an archive, frame after frame, in pieces that are no more than a few megabytes."""
+    frame = None
+    try:
+        while data := file.read(PACKED_PIECE):
+            while data:
+                frame = frame or zstandard.ZstdDecompressor(max_window_size=MAX_WINDOW).decompressobj()
+                yield frame.decompress(data)
+                data, frame = (frame.unused_data, None) if frame.eof else (b"", frame)
+    except (zstandard.ZstdError, MemoryError, OSError) as error:
+        raise SourceError(path, "damaged archive") from error
+    if frame is not None:
+        raise SourceError(path, "archive is cut off")
 
 
 def lines(block: bytes) -> Iterator[bytes]:

@@ -23,7 +23,7 @@ from dataclasses import asdict, dataclass, field
 from pathlib import Path
 from typing import Any, Final
 
-from collector.jsonl import LineFile, parse, unpacked
+from collector.jsonl import LineFile, find, parse, unpacked
 from collector.record import Record, Session
 from collector.runtimes import Batch, Facts, Source, places
 from collector.runtimes.codex_parents import PACKED, Parents, Usage, rollouts, thread_of, usage
@@ -258,7 +258,7 @@ def _relevant(block: bytes) -> Iterator[bytes]:
     starts = {0, block.rfind(b"\n", 0, len(block) - 1) + 1}
     for needle in NEEDLES:
         end = 0
-        while (at := block.find(needle, end)) >= 0:
+        while (at := find(block, needle, end)) >= 0:
             starts.add(block.rfind(b"\n", end, at) + 1 or end)
             end = block.find(b"\n", at)
     for start in sorted(starts):

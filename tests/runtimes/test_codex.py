@@ -215,3 +215,19 @@ def test_a_damaged_archive_is_an_error_of_that_rollout_alone(tmp_path):
     (source,) = READER.sources(tmp_path, {})
     with pytest.raises(SourceError, match="damaged archive"):
         list(READER.read(source, None))
+
+
+@pytest.mark.parametrize("frames", [1, 3])
+def test_an_archive_that_is_cut_off_is_an_error_and_one_of_several_frames_is_not(tmp_path, frames):
+    path = rollout(tmp_path, PARENT, *parent())
+    text = path.read_bytes()
+    archive = packed(path)
+    size = len(text) // frames + 1
+    whole = b"".join(zstandard.compress(text[at : at + size]) for at in range(0, len(text), size))
+    archive.write_bytes(whole)
+    assert len(read_home(READER, tmp_path).records) == 3
+    (source,) = READER.sources(tmp_path, {})
+    for cut in (1, 5, len(whole) // 2):
+        archive.write_bytes(whole[:-cut])
+        with pytest.raises(SourceError, match="cut off"):
+            list(READER.read(source, None))
