@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import itertools
 import sqlite3
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
 from typing import Any, Final
@@ -92,7 +92,7 @@ def summed(db: sqlite3.Connection, by: Sequence[str], chosen: Chosen) -> list[To
     keys, kinds = [COLUMNS[name] for name in by], _kinds(db)
     order = _BY_SLICE[chosen.level] if chosen.is_by_slice(by) else ", ".join(keys) or "NULL"
     query = f"SELECT {', '.join([*keys, *_measures(kinds)])} {chosen.rows} GROUP BY {order}"
-    sets: dict[str, Sets] = {}
+    sets: dict[frozenset[str], Sets] = {}
     return [_total(row, len(by), kinds, sets) for row in db.execute(query, chosen.all_values)]
 
 
@@ -220,12 +220,13 @@ def _listed(numbers: Sequence[int]) -> str:
     return f"({', '.join(map(str, numbers))})"
 
 
-def _total(row: tuple[Any, ...], width: int, kinds: Kinds, sets: dict[str, Sets]) -> Total:
+def _total(row: tuple[Any, ...], width: int, kinds: Kinds, sets: dict[frozenset[str], Sets]) -> Total:
     key, calls = row[:width], row[width]
     acu_known, acu, without_tokens, micro, rest, unknown, text = row[width + 1 + 2 * CLASSES :]
-    found = sets.get(text)
+    of = frozenset(text.split(","))  # in any order, as often as there are spans
+    found = sets.get(of)
     if found is None:
-        found = sets[text] = _sets(text, kinds)
+        found = sets[of] = _sets(of, kinds)
     return Total(
         key,
         calls,
@@ -240,10 +241,10 @@ def _total(row: tuple[Any, ...], width: int, kinds: Kinds, sets: dict[str, Sets]
     )
 
 
-def _sets(text: str, kinds: Kinds) -> Sets:
+def _sets(of: Iterable[str], kinds: Kinds) -> Sets:
     """The counted kinds and those of them with a cost, as ``_measures`` gives them."""
-    numbers = {int(number) for number in text.split(",")}
-    counted = {number for number in numbers if kinds[abs(number)].counted}
+    numbers = [int(number) for number in of]
+    counted = [number for number in numbers if kinds[abs(number)].counted]
     return (
         frozenset(kinds[abs(number)] for number in counted),
         frozenset(kinds[number] for number in counted if number > 0),

@@ -17,6 +17,7 @@ import os
 import statistics
 import time
 from collections.abc import Callable, Iterator
+from functools import lru_cache
 from pathlib import Path
 from typing import Any
 
@@ -130,7 +131,13 @@ def tools(session: dict[str, str]) -> Iterator[tuple[str, Question]]:
 
 
 def _called(tool: str, arguments: dict[str, Any]) -> Question:
-    return lambda query: asyncio.run(server(query).call_tool(tool, arguments))
+    return lambda query: asyncio.run(_served(query).call_tool(tool, arguments))
+
+
+@lru_cache(1)
+def _served(query: Query) -> Any:
+    """The tools of a ledger, which are there before somebody asks."""
+    return server(query)
 
 
 def _otlp(query: Query) -> Iterator[dict[str, Any]]:
