@@ -13,6 +13,7 @@ from typing import Any, Final
 import click
 import orjson
 
+from collector import money
 from collector.commands.chosen import chooses, filter_of
 from collector.commands.opening import open_query
 from collector.commands.table import console, missing, plain, print_sums
@@ -28,6 +29,7 @@ EVERYTHING: Final = 10**9
 # Sessions in a table, where nobody asks for more; a script gets them all.
 SHOWN_SESSIONS: Final = 100
 FORMS: Final = ("table", "json", "csv")
+TEXTS: Final = (str, tuple, list)
 
 
 @dataclass(frozen=True, slots=True)
@@ -138,13 +140,12 @@ def write_csv(rows: Sequence[dict[str, Any]]) -> None:
         writer = csv.writer(sys.stdout, lineterminator="\n")
         writer.writerow(rows[0])
         for row in rows:
-            writer.writerow([_cell(name, value) for name, value in {**row, "cost_usd": row["cost_pico"]}.items()])
+            exact = {**row, "cost_usd": money.plain(row["cost_pico"])}
+            writer.writerow([_text(value) if type(value) in TEXTS else value for value in exact.values()])
 
 
-def _cell(name: str, value: Any) -> str:
-    if isinstance(value, (list, tuple)):
-        value = " ".join(value)
-    return cell("money" if name == "cost_usd" else "text" if isinstance(value, str) else "number", value)
+def _text(value: str | Sequence[str]) -> str:
+    return cell("text", value if isinstance(value, str) else " ".join(value))
 
 
 def write_table(kind: Kind, rows: Sequence[Any], total: Sums) -> None:
