@@ -14,17 +14,14 @@ from datetime import date
 from functools import lru_cache
 from typing import Any, Final, TypeVar
 
-import orjson
-
 from collector import windows
-from collector.honesty import Counts, agree, combine, join_caveats
+from collector.honesty import agree
 from collector.hub import trends
-from collector.ledger import Contact, Entry, Group, Kind, Ledger, SecondPrice, SessionHead, Total, totals
+from collector.ledger import Contact, Group, Ledger, SecondPrice, SessionHead, totals
 from collector.ledger.totals import NOTHING
-from collector.money import to_usd
+from collector.query_rows import call_row, session_row, sums
 from collector.rows import (
     BreakdownRow,
-    CallRow,
     DayPage,
     DayRow,
     Filter,
@@ -43,31 +40,13 @@ from collector.rows import (
     VmRow,
     iso,
 )
-from shim.line import TOKEN_CLASSES
 
 ALL_RECORDS: Final = Filter()
 MAX_DETAIL: Final = 1000
 DAYS_PAGE: Final = 1000
 GROUPS_PAGE: Final = 1000
 SENT: Final = ("runtime", "upstream", "model")
-# Fields that an entry and the row made of it have in common.
-SHARED: Final = (
-    "model",
-    "model_source",
-    "upstream",
-    "wire",
-    "service_tier",
-    "grain",
-    "source",
-    "http_status",
-    "stream",
-    "duration_ms",
-    "ttft_ms",
-    "cost_pico",
-)
 Row = TypeVar("Row", ModelRow, RuntimeRow)
-TOTAL_CLASSES: Final = ("input_tokens", "cache_read_tokens", "cache_write_tokens", "output_tokens")
-TOTAL_PLACES: Final = tuple(TOKEN_CLASSES.index(name) for name in TOTAL_CLASSES)
 
 
 class Query:
@@ -217,7 +196,7 @@ class Query:
         for head, row in zip(heads, self._session_rows(heads, ALL_RECORDS), strict=True):
             entries = self.ledger.records(head.number, limit + 1)
             second = {one.record: one for one in self.ledger.second_prices([head.number], ALL_RECORDS)}
-            calls = [_call(entry, second.get(entry.id)) for entry in entries[:limit]]
+            calls = [call_row(entry, second.get(entry.id)) for entry in entries[:limit]]
             details.append(SessionDetail(row, calls, len(entries) > limit))
         return details
 
@@ -248,115 +227,11 @@ class Query:
         second: dict[int, list[SecondPrice]] = {}
         for price in self.ledger.second_prices(list(found), where):
             second.setdefault(price.session, []).append(price)
-        return [_session(head, found[head.number], second.get(head.number, ())) for head in heads]
-
-
-def sums(total: Total) -> dict[str, Any]:
-    """The numbers of a row (the fields of ``rows.Sums``) from its total: the one place where sums get their worth."""
-    known, cost = total.known, total.cost_pico if total.priced else None
-    tokens = [count if some else None for count, some in zip(total.sums, known, strict=True)]
-    status, source, basis, caveat = _worth(total.counted, total.priced)
-    return {
-        "calls": total.calls,
-        "unknown_calls": total.unknown,
-        "calls_without_tokens": total.without_tokens,
-        **dict(zip(TOKEN_CLASSES, tokens, strict=True)),
-        "total_tokens": sum(filter(None, map(tokens.__getitem__, TOTAL_PLACES))) if any(known) else None,
-        "cost_usd": to_usd(cost),
-        "cost_pico": cost,
-        "cost_status": status,
-        "cost_source": source,
-        "cost_basis": basis,
-        "cost_caveat": caveat,
-        "acu": total.acu_micro / 10**6 if total.acu_known else None,
-    }
-
-
-@lru_cache(1024)  # a ledger has few kinds, and many sums are of the same ones
-def _worth(counted: frozenset[Kind], priced: frozenset[Kind]) -> tuple[str, str | None, str | None, str | None]:
-    """Status, source, basis and caveat of a sum by the kinds of its parts, and those of them that have a cost."""
-    return (
-        combine(Counts.of(kind.cost_status for kind in counted)),
-        agree(kind.cost_source for kind in priced),
-        agree(kind.cost_basis for kind in priced),
-        join_caveats(kind.cost_caveat for kind in priced),
-    )
+        return [session_row(head, found[head.number], second.get(head.number, ())) for head in heads]
 
 
 def _costliest(rows: Iterable[Row]) -> list[Row]:
     return sorted(rows, key=lambda row: (-(row.cost_pico or 0), -(row.total_tokens or 0), -row.calls))
-
-
-def _session(head: SessionHead, groups: Sequence[Group], second: Sequence[SecondPrice]) -> SessionRow:
-    models = sorted({group.key[1] for group in groups if group.key[1] is not None})
-    return SessionRow(
-        session_id=head.session_id,
-        session_ref=head.session_ref,
-        vm=head.vm,
-        runtime=head.runtime,
-        model=head.model,
-        models=tuple(models),
-        model_source=head.model_source,
-        started_at=iso(head.started_ms),
-        ended_at=iso(head.ended_ms),
-        parent_session_id=head.parent_session_id,
-        source=head.source,
-        ambiguous_calls=head.ambiguous,
-        **_second_of(second),
-        **sums(totals.total((), groups)),
-    )
-
-
-def _second_of(prices: Sequence[SecondPrice]) -> dict[str, Any]:
-    """Second prices of a session as the fields of ``SessionRow``."""
-    if not prices:
-        return {}
-    counts = Counts.of(price.estimate.kind.cost_status for price in prices)
-    costs = [price.estimate.cost_pico for price in prices if price.estimate.cost_pico is not None]
-    firsts = [price.first_pico for price in prices if price.first_pico is not None]
-    return {
-        "second_estimate_calls": len(prices),
-        "second_estimate_at": iso(max(price.estimate.made_ms for price in prices)),
-        "second_estimate_usd": to_usd(sum(costs)) if costs else None,
-        "second_estimate_status": counts.status,
-        "second_estimate_first_usd": to_usd(sum(firsts)) if firsts else None,
-    }
-
-
-def _call(entry: Entry, second: SecondPrice | None) -> CallRow:
-    rates = orjson.loads(entry.rates) if entry.rates else None
-    kind = entry.kind
-    return CallRow(
-        id=entry.id,
-        at=iso(entry.ts_ms),
-        session_ref=entry.session_ref,
-        usage=kind.usage,
-        outcome=kind.outcome,
-        cost_usd=to_usd(entry.cost_pico),
-        cost_status=kind.cost_status,
-        cost_source=kind.cost_source,
-        cost_basis=kind.cost_basis,
-        cost_caveat=kind.cost_caveat,
-        rates=rates,
-        book=rates.get("book") if rates else None,
-        **_second_price(second),
-        **{name: getattr(entry.tokens, name) for name in TOKEN_CLASSES},
-        **{name: getattr(entry, name) for name in SHARED},
-    )
-
-
-def _second_price(second: SecondPrice | None) -> dict[str, Any]:
-    """A record's second price as the fields of ``CallRow``."""
-    if second is None:
-        return {}
-    estimate = second.estimate
-    return {
-        "second_estimate_at": iso(estimate.made_ms),
-        "second_estimate_usd": to_usd(estimate.cost_pico),
-        "second_estimate_status": estimate.kind.cost_status,
-        "second_estimate_caveat": estimate.kind.cost_caveat,
-        "second_estimate_rates": orjson.loads(estimate.rates) if estimate.rates else None,
-    }
 
 
 @lru_cache(4096)
