@@ -85,6 +85,12 @@ class Line(msgspec.Struct, gc=False, rename="camel"):
         return (output << 4 | extras << 1 | (self.is_sidechain is not True)) if output < MAX_OUTPUT else -1
 
 
+class Named(msgspec.Struct, gc=False):
+    """A line's own id."""
+
+    uuid: str | None = None
+
+
 class Call(msgspec.Struct, gc=False):
     """One API message by its best line. ``grown`` orders the lines of a message; ``pico`` is what it cost."""
 
@@ -105,12 +111,19 @@ def steps(usage: Usage, *kinds: str) -> Iterator[Iteration]:
 
 # A line by its types. Raises ``UNEXPECTED`` where a value has another type, or where there is no JSON object.
 decode: Final = msgspec.json.Decoder(Line).decode
+_named: Final = msgspec.json.Decoder(Named).decode
 UNEXPECTED: Final = (msgspec.MsgspecError, UnicodeDecodeError, RecursionError)
 
 
 def uuid(data: bytes) -> str | None:
-    """The line's own id: in place of the message's where that has none."""
-    return _text((parse(data) or {}).get("uuid"))
+    """The line's own id: in place of the message's where that has none.
+
+    As lenient as ``decode``, which does not look into other texts and numbers.
+    """
+    try:
+        return _named(data).uuid
+    except UNEXPECTED:
+        return _text((parse(data) or {}).get("uuid"))
 
 
 def careful(data: bytes) -> Line:

@@ -315,6 +315,15 @@ def test_steps_that_are_not_what_they_should_be_do_not_spoil_the_call(tmp_path):
     assert read.records["msg_mock_1:advisor:0"].tokens[:1] == (None,)
 
 
+@pytest.mark.parametrize("known_by", ["msg_mock_1", "a-1"])
+def test_a_text_that_is_not_utf_8_does_not_spoil_the_call_whichever_id_it_has(tmp_path, known_by):
+    odd = call(PARENT, 1, 2)
+    odd["message"] |= {"content": "TEXT", "id": known_by if known_by == "msg_mock_1" else ""}
+    path = transcript(tmp_path, PARENT, odd)
+    path.write_bytes(path.read_bytes().replace(b"TEXT", b"\xe2\x82"))
+    assert set(read_home(ClaudeCode(), tmp_path).records) == {known_by}
+
+
 @given(st.lists(st.integers(1, 500), min_size=2, max_size=5), st.data())
 @settings(max_examples=25, deadline=None)
 def test_the_line_with_the_largest_output_counts_wherever_it_stands(tmp_path_factory, outputs, data):
