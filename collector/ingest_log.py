@@ -23,6 +23,8 @@ from collector.tail import Block, LogError, LogFile, Position, Stamp
 from shim.allowlist import Allowlist
 
 SAVE_LOG: Final = "INSERT OR REPLACE INTO log VALUES (?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?)"
+# Rows of a block are a dozen times as large as its bytes, and a collector that follows a log has time.
+FOLLOWED_BLOCK: Final = 1 << 20
 
 
 class LogIngest:
@@ -93,7 +95,7 @@ class LogIngest:
             position = self._position(file, head, stamp)
             unread = Stamp(stamp.dev, stamp.ino, -1, 0)  # not the file's: until its end was read it is not "unchanged"
             self._save(file, head, unread, position)
-            for block in file.blocks(position):
+            for block in file.blocks(position, FOLLOWED_BLOCK if self._hold else tail.BLOCK):
                 if not self._block(file, head, position, block, report, captured):
                     return
                 progress(block.position.offset - position.offset)
