@@ -3,7 +3,9 @@
 Read from https://github.com/google-gemini/gemini-cli (packages/core/src/services/chatRecordingService.ts) and stores of
 0.61; input includes the cache, thoughts are beside the output. True here: a message is written again under its id when
 its tools have answered, so the last one counts; a resumed log repeats its header; ``$set`` rows hold times and copies
-of messages and are never usage.
+of messages and are never usage. A sub-agent's chat lies in a folder with the id of the session that started it. A log
+that could not be loaded is kept as ``*.jsonl.unreadable-<ms>`` beside the one that is written anew without what had
+been rewound: that was paid, too.
 """
 
 from __future__ import annotations
@@ -20,6 +22,7 @@ from collector.runtimes.thoughts import disjoint
 from collector.runtimes.values import count, earliest, is_unique, iso, latest, mapping, model, reference
 
 RUNTIME: Final = "gemini_cli"
+CHATS: Final = "chats"
 TIMES: Final = ("timestamp", "startTime", "lastUpdated")
 
 
@@ -30,6 +33,7 @@ class _Chat:
         self.session: str = state.get("session") or path.stem
         self.start: float | None = state.get("start")
         self.ended: float | None = state.get("ended")
+        self.parent = reference(path.parent.name) if path.parent.name != CHATS else None
         self.skipped: Counter[str] = Counter()
 
     def note(self, entry: Mapping[str, Any]) -> None:
@@ -67,13 +71,16 @@ class _Chat:
             "log" if named else "none",
             "google",
             owner=self.start if self.start is not None else when,
+            parent_session_id=self.parent,
             revision=revision,
         )
 
     def batch(self, records: list[Record], position: list[int] | None) -> Batch:
         """What was found, with the state to go on from (none for a document)."""
         skipped, self.skipped = self.skipped, Counter()
-        listed = [Session(RUNTIME, self.session, self.start, self.ended)] if self.start is not None else []
+        listed = []
+        if self.start is not None:
+            listed = [Session(RUNTIME, self.session, self.start, self.ended, parent_session_id=self.parent)]
         state = None
         if position is not None:
             state = {"at": position, "session": self.session, "start": self.start, "ended": self.ended}
@@ -92,7 +99,7 @@ class GeminiCli:
         if places.leads_out(home, root):
             return
         for project in places.subfolders(root / "tmp"):
-            for entry in places.walk(project.path + "/chats", _is_chat, depth=2):
+            for entry in places.walk(f"{project.path}/{CHATS}", _is_chat, depth=2):
                 yield Source(RUNTIME, Path(entry.path))
 
     def read(self, source: Source, state: dict[str, Any] | None) -> Iterator[Batch]:
@@ -139,7 +146,7 @@ def _read_log(path: Path, state: dict[str, Any]) -> Iterator[Batch]:
 
 
 def _is_chat(file: str) -> bool:
-    return file.endswith((".json", ".jsonl"))
+    return file.endswith((".json", ".jsonl")) or ".jsonl.unreadable-" in file
 
 
 READER: Final = GeminiCli()
