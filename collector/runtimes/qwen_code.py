@@ -8,7 +8,8 @@ cache; whether thoughts are inside the candidates depends on the backend and sho
   (``forkedFrom``; ``forkSession`` in sessionService.ts): the calls are that session's. An archived chat is moved to
   ``chats/archive``. ``<session>.ledger.jsonl`` beside a chat tells how its prompts ended and holds no usage.
 - ``usage/token-usage-<month>.jsonl`` has a line for every request. Those of source ``main`` are in the chats; the
-  others (memory extraction and the like) are nowhere else and are calls of the session that they name.
+  others (memory extraction, sub-agents by the names that users gave them) are nowhere else and are calls of the session
+  that they name.
 - ``usage_record.jsonl`` sums both up per exit and is not read.
 """
 
@@ -23,7 +24,7 @@ from collector.jsonl import LineFile, lines, parse
 from collector.record import Record, Session
 from collector.runtimes import Batch, Facts, Source, places
 from collector.runtimes.thoughts import disjoint
-from collector.runtimes.values import count, earliest, is_unique, iso, latest, mapping, model, name, reference
+from collector.runtimes.values import count, earliest, is_unique, iso, latest, mapping, model, reference
 
 RUNTIME: Final = "qwen_code"
 MAIN: Final = "main"
@@ -83,7 +84,7 @@ class _Chat:
             return None
         when, identity = iso(entry.get("timestamp")), reference(entry.get("id"))
         session = reference(entry.get("sessionId"))
-        if when is None or identity is None or session is None or name(entry.get("source")) is None:
+        if when is None or identity is None or session is None or not isinstance(entry.get("source"), str):
             self.skipped["no_usage"] += 1
             return None
         tokens = disjoint(

@@ -77,3 +77,12 @@ def test_a_ledger_beside_a_chat_is_no_session(tmp_path):
         tmp_path, f"{FIRST}.ledger", [{"promptId": "x", "timestamp": "2026-08-23T09:00:00.000Z", "state": "completed"}]
     )
     assert set(read_home(QwenCode(), tmp_path).sessions) == {FIRST}
+
+
+@pytest.mark.parametrize("source", ["code-reviewer", "代码审查", "my helper", ""])
+def test_a_sub_agents_call_counts_whatever_its_user_called_it(tmp_path, source):
+    call = {"id": "ee17317a-8ef7-4739-a44e-368ae238dff4", "sessionId": FIRST, "timestamp": "2026-08-23T08:00:00Z"}
+    call |= {"model": "q", "inputTokens": 100, "outputTokens": 10, "cachedTokens": 60, "totalTokens": 110}
+    write(tmp_path / ".qwen/usage/token-usage-2026-08.jsonl", call | {"source": source}, call | {"source": "main"})
+    (record,) = read_home(QwenCode(), tmp_path).of(FIRST)
+    assert (record.tokens.input_tokens, record.tokens.cache_read_tokens) == (40, 60)
