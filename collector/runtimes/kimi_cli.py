@@ -3,11 +3,13 @@
 Read from https://github.com/MoonshotAI/kimi-cli (src/kimi_cli/wire, share.py, config.py); the classes are disjoint,
 reasoning is inside output. True here:
 
-- a ``StatusUpdate`` with ``token_usage`` is one step's call. ``SubagentEvent`` wraps what the sub-agent's own wire log
-  has too and is not read; a sub-agent is a session ``<session>:<agent>`` of its own.
+- a ``StatusUpdate`` with ``token_usage`` is one step's call. A ``SubagentEvent`` that names its agent wraps what the
+  agent's own wire log has too and is not read; such an agent is a session ``<session>:<agent>`` of its own. Before 1.26
+  (wire protocol 1.6) agents had neither a name nor a log: there the wrapped event is the only record and counts.
 - the wire never names the model. A sub-agent may record the one it was launched with; for the rest there is only
   ``default_model`` in the configuration **as it is now** (a caveat), and ``--model`` or ``KIMI_MODEL_NAME`` leave no
-  trace. No configuration, no model: a session that was read without one is read again when there is one.
+  trace. No configuration, no model: a session that was read without one is read again when there is one. Before
+  ``config.toml`` there was a ``config.json`` of the same form.
 - a fork copies lines with their times and says nothing: ``lineage`` tells which session it was.
 """
 
@@ -32,6 +34,7 @@ from shim.line import Tokens
 RUNTIME: Final = "kimi_cli"
 WIRE: Final = "wire.jsonl"
 CONFIG: Final = "config.toml"
+OLD_CONFIG: Final = "config.json"
 SUBAGENTS: Final = "subagents"
 HEAD_BYTES: Final = 64 << 10
 CAVEAT: Final = "model_from_config"
@@ -72,7 +75,11 @@ class _Wire:
         self.ended = latest(self.ended, when)
         message = mapping(entry.get("message"))
         if message.get("type") == "SubagentEvent":
-            self.skipped["mirrored"] += 1
+            mirrored = mapping(message.get("payload"))
+            if mirrored.get("agent_id") is not None:
+                self.skipped["mirrored"] += 1
+                return None
+            message = mapping(mirrored.get("event"))
         if message.get("type") != "StatusUpdate" or when is None:
             return None
         payload = mapping(message.get("payload"))
@@ -113,7 +120,7 @@ class KimiCli:
         yield from places.stray(RUNTIME, home, root)
         if places.leads_out(home, root):
             return
-        config = (root / CONFIG,) if places.own(home, root / CONFIG) else ()
+        config = tuple(root / name for name in (CONFIG, OLD_CONFIG) if places.own(home, root / name))
         for entry in places.walk(root / "sessions", lambda file: file == WIRE, depth=4):
             yield Source(RUNTIME, Path(entry.path), config)
 
@@ -176,7 +183,9 @@ def _behind(config: Mapping[str, Any], alias: object) -> str | None:
 def _config(share: Path) -> dict[str, Any]:
     try:
         return tomllib.loads(document(share / CONFIG).decode())
-    except (SourceError, UnicodeDecodeError, tomllib.TOMLDecodeError, RecursionError):
+    except SourceError:
+        return json_document(share / OLD_CONFIG) or {}
+    except (UnicodeDecodeError, tomllib.TOMLDecodeError, RecursionError):
         return {}
 
 

@@ -1,4 +1,4 @@
-"""Kimi CLI: a configuration that names the model only after the first pass."""
+"""Kimi CLI: a configuration that names the model only after the first pass; sub-agents with and without a log."""
 
 import json
 
@@ -6,7 +6,7 @@ import pytest
 
 from collector.ingest_store import stamp
 from collector.runtimes.kimi_cli import READER
-from tests.runtimes.transcripts import Read
+from tests.runtimes.transcripts import Read, read_home, total
 
 START = 1_796_000_000.0
 
@@ -50,3 +50,29 @@ def test_a_model_that_is_configured_otherwise_later_leaves_what_was_read(tmp_pat
             file.write(step(3, 40))
     read.take(READER, source)
     assert [record.model for record in read.of("s1")] == ["kimi-k2", "kimi-k2", "kimi-k3"]
+
+
+def test_the_configuration_of_versions_before_toml_names_the_model_too(tmp_path, wire):
+    config = tmp_path / ".kimi/config.json"
+    config.write_text(json.dumps({"default_model": "k", "models": {"k": {"model": "kimi-k2"}}}))
+    assert read_home(READER, tmp_path).sessions["s1"].model == "kimi-k2"
+    (tmp_path / ".kimi/config.toml").write_text('default_model = "kimi-k3"\n')
+    assert read_home(READER, tmp_path).sessions["s1"].model == "kimi-k3"
+
+
+def wrapped(at, output, **agent):
+    event = json.loads(step(at, output))
+    payload = {"task_tool_call_id": "t", "event": event["message"], **agent}
+    return json.dumps({**event, "message": {"type": "SubagentEvent", "payload": payload}}) + "\n"
+
+
+def test_a_sub_agent_that_has_no_log_of_its_own_counts_where_its_events_are_wrapped(tmp_path, wire):
+    with wire.open("a") as file:
+        file.write(wrapped(3, 7) + wrapped(4, 8) + wrapped(5, 1000, agent_id="ab12"))
+    fork = wire.parents[1] / "s2" / "wire.jsonl"
+    fork.parent.mkdir()
+    fork.write_text(wire.read_text() + step(900, 60))
+    read = read_home(READER, tmp_path)
+    assert total(read.of("s1"), "output_tokens") == 20 + 30 + 7 + 8
+    assert total(read.of("s2"), "output_tokens") == 60
+    assert read.skipped["mirrored"] == 2
