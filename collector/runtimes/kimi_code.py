@@ -2,8 +2,8 @@
 
 Read from https://github.com/MoonshotAI/kimi-code (packages/agent-core-v2); the classes are disjoint, reasoning is
 inside output. True here: a ``usage.record`` is one call, whether its scope is a turn or the session; ``step.end``
-repeats it and is not read. ``llm.request`` names the real model behind an alias. A fork copies records with their
-times; its ``state.json`` says when it was made, and so who owns them.
+repeats it and is not read; where a provider sent no usage it holds zeros. ``llm.request`` names the real model behind
+an alias. A fork copies records with their times; its ``state.json`` says when it was made, and so who owns them.
 """
 
 from __future__ import annotations
@@ -57,17 +57,19 @@ class _Wire:
             self.skipped["no_usage"] += 1
             return None
         fresh, read, write, output = counts
+        tokens = Tokens(fresh, read, write, None, output, None)
         real = self.models.get(alias or "") or model(alias)
         return Record(
             RUNTIME,
             ":".join(str(part) for part in (entry.get("time"), alias, *counts)),
             self.session,
             when,
-            Tokens(fresh, read, write, None, output, None),
+            tokens,
             real,
             "log" if real else "none",
             owner=self.owner if self.owner is not None else when,
             parent_session_id=self.parent,
+            usage="reported" if tokens.total else "missing",
         )
 
 
