@@ -1,4 +1,4 @@
-"""Devin CLI: ``sessions.db``, and exported transcripts (ATIF) of sessions that the database does not have.
+"""Devin CLI: ``sessions.db``, and exported transcripts (ATIF) of sessions that no database of the tool has.
 
 True here (no vendor source; observed by several readers): each assistant message carries its own metrics and committed
 ACU, so they are summed. The node table is a forest in which compaction, rewind and branching append a request again:
@@ -169,7 +169,9 @@ def _transcript(path: Path) -> Batch:
     if data is None:
         raise SourceError(path, "not complete JSON")
     session = values.reference(data.get("session_id")) or path.stem
-    if session in LISTED.of(path.parents[1] / STORE):
+    # The database moved when the tool was renamed; a transcript may have stayed.
+    data = path.parents[3]
+    if any(session in LISTED.of(data / namespace / "cli" / STORE) for namespace in NAMESPACES):
         batch.skipped["in_database"] += 1
         return batch
     model = values.model(values.mapping(data.get("agent")).get("model_name"))

@@ -128,6 +128,16 @@ def test_a_transcript_counts_once_its_database_is_gone_and_not_before(devins):
     assert (record.tokens.input_tokens, record.acu_micro) == (2700, 20_000)
 
 
+def test_a_transcript_that_stayed_behind_when_its_database_moved_is_not_counted_again(devins):
+    data = devin_database(devins).parents[2]
+    left = data / "cognition/cli/transcripts"
+    left.mkdir(parents=True)
+    (data / "devin/cli/transcripts/steady-otter.json").rename(left / "steady-otter.json")
+    read = read_home(devin.READER, devins)
+    assert sum(record.acu_micro for record in read.of("steady-otter")) == 50_000
+    assert read.skipped["in_database"] == 1
+
+
 def test_a_transcripts_prompt_includes_reads_and_writes(tmp_path):
     path = tmp_path / ".local/share/devin/cli/transcripts/one.json"
     path.parent.mkdir(parents=True)
