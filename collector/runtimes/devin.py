@@ -170,8 +170,8 @@ def _transcript(path: Path) -> Batch:
         raise SourceError(path, "not complete JSON")
     session = values.reference(data.get("session_id")) or path.stem
     # The database moved when the tool was renamed; a transcript may have stayed.
-    data = path.parents[3]
-    if any(session in LISTED.of(data / namespace / "cli" / STORE) for namespace in NAMESPACES):
+    root = path.parents[3]
+    if any(session in LISTED.of(root / namespace / "cli" / STORE) for namespace in NAMESPACES):
         batch.skipped["in_database"] += 1
         return batch
     model = values.model(values.mapping(data.get("agent")).get("model_name"))
