@@ -27,6 +27,7 @@ from pathlib import Path
 
 import orjson
 
+from collector import memory
 from collector.book import Book
 from collector.ingest_log import LogIngest
 from collector.ingest_report import IngestReport, silent
@@ -156,6 +157,7 @@ def main() -> None:
     parser.add_argument("--seconds", type=float, default=600)
     parser.add_argument("--pause", type=float, default=0.0, help="Seconds between two looks of ClawMetry's.")
     chosen = parser.parse_args()
+    memory.collect_rarely()  # as every command does
     if chosen.rounds:
         compare(chosen.lines, chosen.session, chosen.rounds)
     if chosen.clawmetry:
