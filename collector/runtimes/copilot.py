@@ -131,7 +131,7 @@ def _sessions(database: Database, changes: Changes) -> Iterator[Session]:
 
 
 def _record(row: tuple[Any, ...], sessions: Mapping[str, Session], batch: Batch) -> Record | None:
-    session, ts, nano = values.reference(row[1]), values.iso(row[2]), values.count(row[9])
+    session, ts, nano = values.reference(row[1]), values.iso(row[2]), values.rounded(row[9])
     details = _Details.of(row[10])
     tokens = _tokens(row, details)
     if session is None or ts is None or not tokens.known:

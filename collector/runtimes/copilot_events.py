@@ -1,8 +1,10 @@
 """``session-state/<session>/events.jsonl`` of Copilot: used for sessions of which the ledger has no row.
 
 Newer builds write a ``session.usage_record`` per call; a copy of it in a forked session names its source. Older ones
-write only ``session.shutdown`` on a clean exit, cumulative over the legs of a session (one leg alone in the oldest), so
-the last of a rising series counts. A zero total with a key of the user's own means unknown.
+write only ``session.shutdown`` on a clean exit, cumulative over the legs of a session, so the last of a rising series
+counts. In the oldest it is of one leg alone, which shows where it holds no more output than the messages since the last
+shutdown (``assistant.message``; of those only that number is taken). A zero total with a key of the user's own means
+unknown.
 """
 
 from __future__ import annotations
@@ -23,8 +25,10 @@ EVENTS: Final = "events.jsonl"
 STORE: Final = "session-store.db"
 NO_LEDGER: Final = "other_basis"
 LEDGER: Final = KnownIds("assistant_usage_events", "session_id")
-NEEDLES: Final = (b'"session.start"', b'"session.usage_record"', b'"session.shutdown"')
-USAGE_KEYS: Final = ("inputTokens", "outputTokens", "cacheReadTokens", "cacheWriteTokens", "reasoningTokens")
+MESSAGE: Final = "assistant.message"
+NEEDLES: Final = (b'"session.start"', b'"session.usage_record"', b'"session.shutdown"', b'"assistant.message"')
+OUTPUT: Final = "outputTokens"
+USAGE_KEYS: Final = ("inputTokens", OUTPUT, "cacheReadTokens", "cacheWriteTokens", "reasoningTokens")
 
 
 @dataclass(frozen=True, slots=True)
@@ -45,9 +49,11 @@ class _Total:
 
 @dataclass(slots=True)
 class _Events:
-    """One file, read."""
+    """One file, read. ``said``: output of the messages in legs that are over, and (``leg``) since the last shutdown."""
 
     session: str
+    said: int = 0
+    leg: int = 0
     first: float | None = None
     last: float | None = None
     calls: list[Record] = field(default_factory=list)
@@ -99,13 +105,22 @@ def _take(events: _Events, line: dict[str, Any] | None, ledger: frozenset[str], 
             batch.skipped["copy"] += 1
         else:
             events.calls.append(record)
+    elif line.get("type") == MESSAGE:
+        events.leg += values.count(data.get("outputTokens")) or 0
     elif line.get("type") == "session.shutdown":
-        models = values.mapping(data.get("modelMetrics"))
-        # What the session cost in all is what its one model cost, where the model itself does not say.
-        whole = values.count(data.get("totalNanoAiu")) if len(models) == 1 else None
-        for name, metrics in models.items():
-            if (model := values.model(name)) is not None:
-                _shutdown(events, model, values.mapping(metrics), whole, ts)
+        _take_totals(events, data, ts)
+
+
+def _take_totals(events: _Events, data: dict[str, Any], ts: float) -> None:
+    models = {name: values.mapping(metrics) for name, metrics in values.mapping(data.get("modelMetrics")).items()}
+    # What the session cost in all is what its one model cost, where the model itself does not say.
+    whole = values.rounded(data.get("totalNanoAiu")) if len(models) == 1 else None
+    written = sum(values.count(values.mapping(metrics.get("usage")).get(OUTPUT)) or 0 for metrics in models.values())
+    alone = events.said > 0 and 0 < events.leg == written
+    for name, metrics in models.items():
+        if (model := values.model(name)) is not None:
+            _shutdown(events, model, metrics, whole, ts, alone=alone)
+    events.said, events.leg = events.leg + (0 if alone else events.said), 0
 
 
 def _call(events: _Events, usage: dict[str, Any], ts: float, ledger: frozenset[str]) -> Record | None:
@@ -115,7 +130,7 @@ def _call(events: _Events, usage: dict[str, Any], ts: float, ledger: frozenset[s
         return None
     counts = tuple(values.count(usage.get(key)) for key in USAGE_KEYS)
     identity = values.reference(accounting.get("usageId")) or values.reference(usage.get("apiCallId"))
-    nano = values.count(usage.get("totalNanoAiu")) or 0
+    nano = values.rounded(usage.get("totalNanoAiu")) or 0
     model = values.model(usage.get("model"))
     return Record(
         runtime=RUNTIME,
@@ -134,13 +149,15 @@ def _call(events: _Events, usage: dict[str, Any], ts: float, ledger: frozenset[s
     )
 
 
-def _shutdown(events: _Events, model: str, metrics: dict[str, Any], whole: int | None, ts: float) -> None:
-    """Adds a total to its series; a total below the one before begins another (compaction, or one leg alone)."""
+def _shutdown(
+    events: _Events, model: str, metrics: dict[str, Any], whole: int | None, ts: float, *, alone: bool
+) -> None:
+    """Adds a total to its series; one below the one before begins another (compaction), or one of a leg ``alone``."""
     usage = values.mapping(metrics.get("usage"))
     counts = tuple(values.count(usage.get(key)) or 0 for key in USAGE_KEYS)
-    total = _Total(counts, values.count(metrics.get("totalNanoAiu")) or whole or 0, ts)
+    total = _Total(counts, values.rounded(metrics.get("totalNanoAiu")) or whole or 0, ts)
     series = events.totals.setdefault(model, [])
-    if series and total.covers(series[-1]):
+    if series and not alone and total.covers(series[-1]):
         series[-1] = total
     else:
         series.append(total)

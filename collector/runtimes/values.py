@@ -9,6 +9,7 @@ import re
 from datetime import UTC, datetime
 from decimal import Decimal, InvalidOperation
 from functools import lru_cache
+from math import isfinite
 from typing import Any, Final
 
 from collector.record import PICO
@@ -30,6 +31,11 @@ def count(value: object) -> int | None:
     if type(value) is float and value.is_integer():
         return int(value) if 0 <= value <= MAX_TOKENS else None
     return None
+
+
+def rounded(value: object) -> int | None:
+    """As ``count``, of a sum of floats that may have a fraction."""
+    return count(round(value)) if type(value) is float and isfinite(value) else count(value)
 
 
 def fresh(total: int | None, *cached: int | None) -> int | None:

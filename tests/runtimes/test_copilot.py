@@ -158,6 +158,32 @@ def test_a_total_that_fell_began_again(store):
     assert total(store.read().of("e"), "input_tokens") == 160
 
 
+def said(at, output):
+    data = {"content": "secret", "outputTokens": output}
+    return {"type": "assistant.message", "timestamp": f"2026-08-13T11:{at:02}:00.000Z", "data": data}
+
+
+@pytest.mark.parametrize(
+    ("outputs", "fresh"), [((100, 180, 250), 40), ((100, 80, 70), 10 + 20 + 40)], ids=["cumulative", "each leg alone"]
+)
+def test_shutdowns_of_the_oldest_builds_are_of_one_leg_where_they_say_no_more_than_its_messages(store, outputs, fresh):
+    lines = []
+    for number, (spoken, output, total_in) in enumerate(zip((100, 80, 70), outputs, (10, 20, 40), strict=True)):
+        lines += [said(2 * number, spoken), shutdown(2 * number + 1, total_in, output=output)]
+    store.events("e", *lines)
+    (record,) = store.read().of("e")
+    assert (record.tokens.input_tokens, record.tokens.output_tokens) == (fresh, 250)
+
+
+def test_nano_aiu_that_were_summed_as_floats_are_rounded(store):
+    store.row("s", nano=747_000_000.25)
+    store.events("e", shutdown(0, 100, 747_000_000.0000001))
+    store.events("f", call(0, 10, "id-1", source="f", nano=0.6))
+    read = store.read()
+    assert dollars(read.of("s")) == dollars(read.of("e")) == pytest.approx(0.00747)
+    assert [record.vendor_pico for record in read.of("f")] == [10]
+
+
 def test_models_have_series_of_their_own(store):
     store.events("e", shutdown(0, 100), shutdown(1, 70, model="m-2"))
     assert {record.model: record.tokens.input_tokens for record in store.read().of("e")} == {"m-1": 100, "m-2": 70}
