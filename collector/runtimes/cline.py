@@ -74,7 +74,7 @@ class Cline:
         if source.path.suffix == ".db":
             yield from read_index(source, state)
         elif source.path.suffix == ".ndjson":
-            yield read_stream(source)
+            yield read_stream(source, state)
         elif source.path.name == TASK:
             yield read_task(source, state)
         else:

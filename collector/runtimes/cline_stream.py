@@ -1,13 +1,15 @@
 """Captured output of ``cline --json``: one file, one run, of which the last ``run_result`` with usage counts.
 
 Its ``usage`` is cumulative and, unlike the manifest's, includes teammates. A run that was killed has only the running
-totals of its last usage event. A stream names no session, so a run that is also in the session store (a message of the
-same model within its time) is left to the store. Models that Cline gives away have their cost forced to 0 here.
+totals of its last usage event, and a model only where ``--verbose`` had it begin with ``run_start``. A stream names no
+session, so a run that is also in the session store is left to the store: one of which a message within the run's time
+is of the same model or has the counts of one of its usage events. A store learns of a message later than the stream
+does; what was counted until then is taken back. Models that Cline gives away have their cost forced to 0 here.
 """
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any, Final
 
@@ -18,15 +20,17 @@ from collector.runtimes.cline_sessions import MESSAGES, RUNTIME, USAGE_KEYS, cou
 from collector.runtimes.counts import Counts
 from collector.runtimes.places import subfolders
 
+START: Final = "run_start"
 RESULT: Final = "run_result"
 RUNNING: Final = {f"total{key[0].upper()}{key[1:]}": key for key in USAGE_KEYS}
+NONE_LEFT: Final = Counts(0, 0, None, 0, 0, 0)
 # Clocks of one machine, read some calls apart.
 SLACK_SECONDS: Final = 2.0
 
 
 @dataclass(slots=True)
 class _Run:
-    """What is known of the run so far. ``final``: its result was written."""
+    """What is known of the run so far. ``final``: its result was written. ``turns``: counts of its usage events."""
 
     first: float | None = None
     last: float | None = None
@@ -34,6 +38,7 @@ class _Run:
     model: str | None = None
     provider: str | None = None
     final: bool = False
+    turns: set[tuple[int | None, ...]] = field(default_factory=set)
 
     def take(self, line: dict[str, Any]) -> None:
         when = values.iso(line.get("ts"))
@@ -46,14 +51,28 @@ class _Run:
             self.model = values.model(model.get("id")) or self.model
             self.provider = values.name(model.get("provider")) or self.provider
             self.counts, self.final = (counts or self.counts), self.final or counts is not None
+        elif line.get("type") == START:
+            self.model, self.provider = values.model(line.get("modelId")), values.name(line.get("providerId"))
         elif event.get("type") == "usage" and not self.final:
+            if (turn := counts_of(event, None)) is not None and turn.size:
+                self.turns.add(turn.numbers)
             usage = {key: event.get(total) for total, key in RUNNING.items()}
             self.counts = counts_of(usage, event.get("totalCost")) or self.counts
 
+    def has(self, message: dict[str, Any]) -> bool:
+        """Whether a stored message is one of this run, as far as its model or its counts tell."""
+        model = values.model(values.mapping(message.get("modelInfo")).get("id"))
+        counts = counts_of(values.mapping(message.get("metrics")), None)
+        return (model is not None and model == self.model) or (counts is not None and counts.numbers in self.turns)
 
-def read_stream(source: Source) -> Batch:
-    """The run of one file. Lines are parsed one at a time; only the numbers of the last usage are kept."""
-    batch = Batch()
+
+def read_stream(source: Source, state: dict[str, Any] | None) -> Batch:
+    """The run of one file. Lines are parsed one at a time; only the numbers of the last usage are kept.
+
+    ``state``: the revision that the run was counted with.
+    """
+    counted = values.count((state or {}).get("counted"))
+    batch = Batch(state=state)
     run = _Run()
     file = jsonl.LineFile(source.path)
     for block in file.blocks():
@@ -67,14 +86,23 @@ def read_stream(source: Source) -> Batch:
         batch.skipped["no_usage"] += 1
     elif any(_holds(Path(entry.path), run) for part in source.parts for entry in subfolders(part)):
         batch.skipped["copy"] += 1
+        if counted is not None:
+            _add(batch, source.path.name, run, NONE_LEFT, counted + 1)
     else:
-        _add(batch, source.path.name, run, run.counts, run.first, run.last)
+        revision = 2 * run.counts.size + run.final
+        _add(batch, source.path.name, run, run.counts, revision)
+        batch.state = {"counted": max(revision, counted or 0)}
     return batch
 
 
-def _add(batch: Batch, name: str, run: _Run, counts: Counts, first: float, last: float) -> None:
+def _add(batch: Batch, name: str, run: _Run, counts: Counts, revision: int) -> None:
+    first, last = run.first or 0.0, run.last or 0.0
     session = values.reference(f"stream:{name}") or f"stream:{first:.3f}"
     pico, basis = money(counts, run.provider, local=False)
+    if counts is NONE_LEFT:
+        pico, basis = 0, "runtime_price"
+    elif not pico:
+        pico, basis = None, None
     batch.records.append(
         Record(
             runtime=RUNTIME,
@@ -87,10 +115,10 @@ def _add(batch: Batch, name: str, run: _Run, counts: Counts, first: float, last:
             provider=run.provider,
             grain="session",
             owner=first,
-            revision=2 * counts.size + run.final,
-            vendor_pico=pico or None,
-            vendor_basis=basis if pico else None,
-            usage="reported" if run.final else "partial",
+            revision=revision,
+            vendor_pico=pico,
+            vendor_basis=basis,
+            usage="reported" if run.final or counts is NONE_LEFT else "partial",
         )
     )
     batch.sessions.append(Session(RUNTIME, session, first, last, run.model, "log" if run.model else "none"))
@@ -106,8 +134,7 @@ def _holds(folder: Path, run: _Run) -> bool:
     for message in messages if isinstance(messages, list) else ():
         if values.mapping(message).get("role") == "assistant":
             ts = values.millis(message.get("ts"))
-            model = values.model(values.mapping(message.get("modelInfo")).get("id"))
-            if ts is not None and model == run.model and _meet(run, ts, ts):
+            if ts is not None and _meet(run, ts, ts) and run.has(message):
                 return True
     return False
 

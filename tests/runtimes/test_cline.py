@@ -311,6 +311,37 @@ def test_a_captured_run_that_is_also_stored_counts_once(store, backwards):
     assert read.skipped["copy"] == 1
 
 
+@pytest.mark.parametrize("backwards", [False, True])
+def test_a_run_that_was_killed_and_is_stored_counts_once_by_the_counts_of_its_turns(store, backwards):
+    store.session("s", [message("m", 1000, counts(100, 20, 60, 5))])
+    turn = {**event(1001, 9000), "event": {**event(1001, 9000)["event"], **counts(100, 20, 60, 5)}}
+    stream(store.home, event(500, 8000), turn)
+    stream(store.home, event(900, 7), name="another.ndjson")
+    read = store.read(backwards=backwards)
+    assert total(read.records.values(), "input_tokens") == 100 - 60 - 5 + 7
+    assert read.skipped["copy"] == 1
+
+
+def test_a_run_that_was_counted_before_its_message_was_stored_is_taken_back(store):
+    turn = {**event(1001, 100), "event": {**event(1001, 100)["event"], **counts(100, 5), "totalCost": 0.5}}
+    stream(store.home, event(500, 0), turn)
+    store.session("s", [])
+    read = store.read()
+    assert (total(read.of("stream:run.ndjson"), "input_tokens"), dollars(read.records.values())) == (100, 0.5)
+    store.session("s", [message("m", 1000, counts(100, 5, cost=0.5))], usage=counts(100, 5, totalCost=0.5))
+    stream(store.home, event(500, 0), turn, result(1600, counts(100, 5, totalCost=0.5)))
+    for _ in range(2):
+        store.again(read)
+        assert (total(read.records.values(), "input_tokens"), dollars(read.records.values())) == (100, 0.5)
+
+
+def test_a_run_that_was_killed_has_the_model_that_it_began_with(store):
+    start = {"ts": iso(0), "type": "run_start", "providerId": "openrouter", "modelId": "acme/large"}
+    stream(store.home, start, event(1, 10))
+    (record,) = store.read().of("stream:run.ndjson")
+    assert (record.model, record.provider, record.usage) == ("acme/large", "openrouter", "partial")
+
+
 def test_the_file_of_another_program_is_no_run(store):
     stream(store.home, {"type": "result", "usage": counts()}, ["list"], "text", name="other.ndjson")
     assert not store.read().records
