@@ -3,7 +3,8 @@
 True here (source: https://github.com/exoharness/exo at 9beecd6): there is no folder per home, so workspaces are looked
 for. ``prompt_tokens`` is fresh input for Anthropic's models (whoever serves them) and includes the cache for all
 others. ``cost_usd`` is written once: OpenRouter's own figure (its answers have ids ``gen-…``) or a price table. A fork
-copies events under new ids and times, keeps session, turn, response and usage, and then writes ``thread_forked``.
+copies events under new ids and times, keeps session, turn, response and usage, and then writes ``thread_forked``. The
+response ids of some local servers are a number below 1000 and repeat; such a call is known by its place in its turn.
 """
 
 from __future__ import annotations
@@ -60,7 +61,7 @@ class _Conversation:
     first: float | None = None
     last: float | None = None
     model: str | None = None
-    calls: list[tuple[float, str, dict[str, Any]]] = field(default_factory=list)
+    calls: list[tuple[float, str, str | None, dict[str, Any]]] = field(default_factory=list)
     in_turn: Counter[str] = field(default_factory=Counter)
 
 
@@ -138,16 +139,23 @@ def _take(conversation: _Conversation, event: dict[str, Any], batch: Batch) -> N
         return
     conversation.model = conversation.model or values.model(usage.get("model"))
     response = values.reference(data.get("response_id"))
+    picked = {name: usage.get(name) for name in (*USAGE_KEYS, "model", "cost_usd", "duration_ms")}
+    key = response if response is not None and values.is_unique(response) else _place(conversation, event, picked)
+    conversation.calls.append((created, key or f"{conversation.id}:{created:.3f}", response, picked))
+
+
+def _place(conversation: _Conversation, event: dict[str, Any], usage: dict[str, Any]) -> str | None:
+    """What is the same in every copy of a call without an id of its own: its number in its turn, else its figures."""
+    if event.get("turn_id") is None:
+        return values.reference(":".join(str(value) for value in usage.values()))
     turn = f"{event.get('session_id')}:{event.get('turn_id')}"
     conversation.in_turn[turn] += 1
-    key = response or values.reference(f"{turn}:{conversation.in_turn[turn]}")
-    picked = {name: usage.get(name) for name in (*USAGE_KEYS, "model", "cost_usd", "duration_ms")}
-    conversation.calls.append((created, key or f"{conversation.id}:{created:.3f}", picked))
+    return values.reference(f"{turn}:{conversation.in_turn[turn]}")
 
 
-def _record(conversation: _Conversation, ts: float, key: str, usage: dict[str, Any]) -> Record:
+def _record(conversation: _Conversation, ts: float, key: str, response: str | None, usage: dict[str, Any]) -> Record:
     model, pico = values.model(usage["model"]), values.usd(usage["cost_usd"])
-    billed = key.startswith(_OPENROUTER_ID)
+    billed = response is not None and response.startswith(_OPENROUTER_ID)
     provider = "openrouter" if billed else (model or "").partition("/")[0] if "/" in (model or "") else None
     local = not pico and is_local(provider, model)
     stated = pico if pico or billed or local else None
@@ -164,7 +172,7 @@ def _record(conversation: _Conversation, ts: float, key: str, usage: dict[str, A
         vendor_pico=stated,
         vendor_basis=None if stated is None else "billed" if billed else "runtime_price",
         local=local,
-        response_id=key if billed else None,
+        response_id=response if billed else None,
         duration_ms=values.count(usage["duration_ms"]),
     )
 

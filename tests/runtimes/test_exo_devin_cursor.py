@@ -58,6 +58,26 @@ def test_an_exo_fork_counts_what_follows_its_mark(tmp_path, backwards, response)
     assert read.sessions["fork"].started_ts == 1786695003
 
 
+@pytest.mark.parametrize("backwards", [False, True])
+def test_response_ids_of_a_local_server_that_repeat_hide_no_call(tmp_path, backwards):
+    for number, turn in ((1, "t"), (2, "t"), (3, "u")):
+        event(tmp_path, number, answer(10 * number, "ollama/qwen3:8b", "chatcmpl-417"), "c", turn_id=turn)
+        event(tmp_path, number, answer(10 * number, "ollama/qwen3:8b", "chatcmpl-417"), "copy", 10, turn_id=turn)
+    event(tmp_path, 4, {"type": "thread_forked", "source_thread_id": "c"}, "copy", 10)
+    event(tmp_path, 1, answer(7, "ollama/qwen3:8b", "chatcmpl-417"), "other", session_id="s2")
+    read = read_home(exo.READER, tmp_path, backwards=backwards)
+    assert [total(read.of(name), "input_tokens") for name in ("c", "copy", "other")] == [60, None, 7]
+
+
+def test_calls_without_turn_and_id_are_told_apart_by_their_figures(tmp_path):
+    for number, name in ((1, "c"), (2, "d")):
+        event(tmp_path, number, answer(number, response=None), name, session_id=None, turn_id=None)
+    event(tmp_path, 1, answer(1, response=None), "copy", 10, session_id=None, turn_id=None)
+    event(tmp_path, 2, {"type": "thread_forked", "source_thread_id": "c"}, "copy", 10)
+    read = read_home(exo.READER, tmp_path)
+    assert [total(read.of(name), "input_tokens") for name in ("c", "d", "copy")] == [1, 2, None]
+
+
 @pytest.mark.parametrize(
     ("response", "model", "cost", "pico", "basis"),
     [
