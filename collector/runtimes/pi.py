@@ -8,6 +8,8 @@ reasoning is inside output. True here:
 - newer versions put the ``usage`` of the call that wrote a compaction or a summary into that entry; the model is
   not named there and is the one that the session used last (https://github.com/huggingface/tau/issues/701).
 - forks copy entries word for word into a file whose header names ``parentSession``; the header's time is the owner's.
+- the first version's entries had no ids; a newer Pi that opens such a file gives them random ones and writes it anew.
+  So a call without a response's id is known by its time, model and counts.
 - ``cost.total`` is Pi's own price list in USD, a provider's charge where ``totalFromProvider``; a custom model without
   a price costs 0 there, so 0 is only believed of a local provider.
 """
@@ -91,7 +93,8 @@ class Transcript:
             self.skipped["failed_try"] += 1
             return None
         response = reference(message.get("responseId"))
-        called = f"{response or entry.get('id') or self.session}:{message.get('timestamp') or entry.get('timestamp')}"
+        figures = f"{named}:{tokens.input_tokens}:{tokens.output_tokens}:{tokens.cache_read_tokens}"
+        called = f"{response or figures}:{message.get('timestamp') or entry.get('timestamp')}"
         local = is_local(provider, named, self.urls.get(provider or ""))
         cost = mapping(usage.get("cost"))
         pico = usd(cost.get("total")) if tokens.total else None
@@ -230,7 +233,7 @@ FACTS: Final = Facts(
     aggregation="sum of assistant entries and summaries, every branch",
     input_includes_cache="no",
     reasoning_in_output="yes",
-    dedupe_key="responseId (else entry id), message.timestamp",
+    dedupe_key="responseId (else model and counts), message.timestamp",
     cost_field="message.usage.cost.total",
     cost_unit="USD",
     cost_basis="runtime_price; billed where totalFromProvider",
