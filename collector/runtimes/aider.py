@@ -1,10 +1,9 @@
 """Aider: a chat history in Markdown in each repository, and an analytics log of JSON lines for those who ask for it.
 
-Read from https://github.com/Aider-AI/aider (aider/coders/base_coder.py, aider/io.py, aider/analytics.py). True here:
+Read from https://github.com/Aider-AI/aider (aider/coders/base_coder.py, aider/analytics.py). True here:
 
-- the history is text for people: a run starts with a header in local time, each answer ends with a quoted line of
-  tokens and dollars rounded to two or three digits, cache hits and writes inside what was sent. Dollars of a message
-  are summed; the session's figure is cumulative. All of it is an estimate and says so (``caveat``).
+- the history is text for people with rounded tokens and dollars (``aider_history``). Dollars of a message are summed;
+  the session's figure is cumulative. All of it is an estimate and says so (``caveat``).
 - ``--analytics-log`` has exact integers per message without a cache split, again with Aider's own price. Where aider
   streams it counts tokens itself. The name of a model it does not know is redacted.
 - one run can be in both. The log knows better: a run of the history that starts when the log says that aider was
@@ -15,12 +14,8 @@ Read from https://github.com/Aider-AI/aider (aider/coders/base_coder.py, aider/i
 from __future__ import annotations
 
 import os
-import re
 from collections import Counter
 from collections.abc import Iterator, Mapping
-from datetime import datetime
-from decimal import Decimal
-from hashlib import blake2b
 from pathlib import Path
 from typing import Any, Final
 
@@ -29,109 +24,16 @@ import msgspec
 from collector.jsonl import LineFile, lines, lines_with, parse
 from collector.record import Record, Session
 from collector.runtimes import Batch, Facts, Source, SourceError, places
-from collector.runtimes.local import is_local
+from collector.runtimes.aider_history import HEADER, RUNTIME, SAME_START, History, is_local_model
 from collector.runtimes.values import count, fresh, latest, mapping, model, seconds, usd
 from shim.line import Tokens
 
-RUNTIME: Final = "aider"
 HISTORY: Final = ".aider.chat.history.md"
 ANALYTICS: Final = "analytics.jsonl"
 DEPTH: Final = 3
 MAX_FOLDERS: Final = 4_000
 NOT_REPOSITORIES: Final = frozenset({"node_modules", "site-packages", "__pycache__", "vendor", "target", "venv"})
-SAME_START: Final = 3.0
-ROUNDED: Final = "rounded"
 ESTIMATED: Final = "vendor_estimate"
-
-HEADER: Final = re.compile(rb"# aider chat started at (\d{4}-\d\d-\d\d \d\d:\d\d:\d\d)\s*")
-MODEL: Final = re.compile(rb"> (?:Main )?[Mm]odel: (\S{1,128}) with ")
-TOKENS: Final = re.compile(rb"> Tokens: ([^\n]{1,200})")
-AMOUNT: Final = re.compile(r"([\d.,]+)([kM]?) (sent|received|cache hit|cache write)")
-COST: Final = re.compile(r"Cost: \$([\d.]+) message")
-SCALE: Final = {"": 1, "k": 1_000, "M": 1_000_000}
-
-
-class _History:
-    """The runs of a chat history, from a header on."""
-
-    def __init__(self, label: str, launches: list[float]) -> None:
-        self.label = label
-        self.launches = launches
-        self.started: str | None = None
-        self.start: float | None = None
-        self.model: str | None = None
-        self.messages = 0
-        self.counted_elsewhere = False
-        self.skipped: Counter[str] = Counter()
-        self.sessions: list[Session] = []
-
-    @property
-    def session(self) -> str:
-        """Folder and local start time: aider gives a run no id."""
-        return f"{self.label}@{self.started}"
-
-    def take(self, line: bytes) -> Record | None:
-        """The message that a line sums up, if it does."""
-        if (header := HEADER.fullmatch(line)) is not None:
-            self._begin(header[1].decode())
-        elif (named := MODEL.match(line)) is not None and self.model is None:
-            self.model = model(named[1].decode(errors="replace"))
-        elif (summed := TOKENS.match(line)) is not None and self.start is not None:
-            return self._message(summed[1].decode(errors="replace"), self.start)
-        return None
-
-    def _begin(self, local: str) -> None:
-        try:
-            # aider writes the machine's local time without a zone; this runs on the same machine.
-            start = datetime.fromisoformat(local).timestamp()
-        except (ValueError, OverflowError):
-            self.start = None
-            return
-        self.started, self.start, self.model, self.messages = local, start, None, 0
-        self.counted_elsewhere = any(abs(launch - start) <= SAME_START for launch in self.launches)
-
-    def _message(self, text: str, start: float) -> Record | None:
-        self.messages += 1
-        if self.counted_elsewhere:
-            self.skipped["in_analytics_log"] += 1
-            return None
-        if not self.sessions or self.sessions[-1].session_id != self.session:
-            source = "log" if self.model else "none"
-            self.sessions.append(Session(RUNTIME, self.session, start, None, self.model, source))
-        cost = COST.search(text)
-        pico = usd(cost[1].rstrip(".")) if cost else None
-        identity = f"{self.started}:{self.messages}:{self.model}:{text}"
-        return Record(
-            RUNTIME,
-            blake2b(identity.encode(), digest_size=16).hexdigest(),
-            self.session,
-            start,
-            _rounded(text),
-            self.model,
-            "log" if self.model else "none",
-            grain="turn",
-            owner=start,
-            vendor_pico=pico,
-            vendor_basis=None if pico is None else "runtime_price",
-            caveat=ROUNDED,
-            local=pico is None and _is_local(self.model),
-        )
-
-
-def _is_local(named: str | None) -> bool:
-    """Whether LiteLLM's prefix of the model (``ollama_chat/``, ``lm_studio/``) is that of a server on this machine."""
-    prefix, _, name = (named or "").partition("/")
-    return is_local(prefix.replace("_", "-").removesuffix("-chat"), name or None)
-
-
-def _rounded(text: str) -> Tokens:
-    found = {}
-    for number, scale, kind in AMOUNT.findall(text):
-        digits = number.replace(",", "").strip(".")
-        if digits.count(".") <= 1 and digits and len(digits) < 16:
-            found[kind] = round(Decimal(digits) * SCALE[scale])
-    sent, hit, write = found.get("sent"), found.get("cache hit"), found.get("cache write")
-    return Tokens(fresh(sent, hit, write), hit, write, None, found.get("received"), None)
 
 
 class Aider:
@@ -188,23 +90,23 @@ def _label(path: Path) -> str:
 
 def _read_history(source: Source, state: dict[str, Any]) -> Iterator[Batch]:
     """Reads from the last header on: a message's place is counted within its run."""
-    history = _History(_label(source.path), [at for log in source.parts for at in _launches(log)])
+    history = History(_label(source.path), [at for log in source.parts for at in _launches(log)])
     file = LineFile(source.path, state.get("at"))
     position: list[int] | None = None
     for block in file.blocks():
         at = file.offset - len(block)
         position = position or [file.inode, at]
-        records = []
+        records: dict[str, Record] = {}
         for line in block.splitlines(keepends=True):
             bare = line.rstrip()
             if HEADER.fullmatch(bare):
                 position = [file.inode, at]
             at += len(line)
             if (record := history.take(bare)) is not None:
-                records.append(record)
+                records[record.key] = record
         skipped, history.skipped = history.skipped, Counter()
         sessions, history.sessions = history.sessions, history.sessions[-1:]
-        yield Batch(records, sessions, skipped, {"at": position})
+        yield Batch(list(records.values()), sessions, skipped, {"at": position})
 
 
 def _launches(log: Path) -> Iterator[float]:
@@ -223,14 +125,14 @@ def _cache_parts(histories: tuple[Path, ...]) -> list[tuple[float, list[tuple[in
     """Start of every run in the histories, with the cache hits and writes of each of its messages in order."""
     runs: list[tuple[float, list[tuple[int, int]]]] = []
     for path in histories:
-        history = _History("", [])
+        history = History("", [])
         try:
             for block in LineFile(path).blocks():
                 for line in block.splitlines():
-                    record = history.take(line.rstrip())
+                    before, record = history.messages, history.take(line.rstrip())
                     if HEADER.fullmatch(line.rstrip()) and history.start is not None:
                         runs.append((history.start, []))
-                    if record is not None:
+                    if record is not None and history.messages != before:
                         tokens = record.tokens
                         runs[-1][1].append((tokens.cache_read_tokens or 0, tokens.cache_write_tokens or 0))
         except SourceError:
@@ -307,7 +209,7 @@ def _sent(properties: dict[str, Any], run: str, start: float, when: float, numbe
         vendor_pico=pico,
         vendor_basis=None if pico is None else "runtime_price",
         caveat=ESTIMATED,
-        local=pico is None and _is_local(known),
+        local=pico is None and is_local_model(known),
     )
 
 

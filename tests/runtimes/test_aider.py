@@ -1,0 +1,87 @@
+"""Aider's history: dollars on a line of their own, models that change within a run, every version's announcement."""
+
+import time
+from pathlib import Path
+
+import pytest
+
+from collector.record import PICO
+from collector.runtimes.aider import Aider
+from tests.runtimes.transcripts import Read, dollars, read_home, total, write
+
+HEADER = "\n# aider chat started at 2026-08-25 08:00:00\n\n"
+BOTH = "> Tokens: 9.2k sent, 4.0k cache write, 3.0k cache hit, 512 received.\nCost: $0.03 message, $0.03 session.  \n"
+ONE = "> Tokens: 5.0k sent, 300 received. Cost: $0.0075 message, $0.04 session.  \n"
+SESSION = "app@2026-08-25 08:00:00"
+
+
+@pytest.fixture(autouse=True)
+def utc(monkeypatch):
+    """The history's times are local."""
+    monkeypatch.setenv("TZ", "UTC")
+    time.tzset()
+    yield
+    monkeypatch.undo()
+    time.tzset()
+
+
+def announced(model: str, how: str = "Model") -> str:
+    return f"> Aider v0.86.1  \n> {how}: {model} with diff edit format  \n\n"
+
+
+def history(home: Path, *parts: str) -> Path:
+    path = home / "app/.aider.chat.history.md"
+    path.parent.mkdir(parents=True, exist_ok=True)
+    path.write_text("".join((HEADER, *parts)))
+    return path
+
+
+def test_a_message_with_hits_and_writes_has_its_dollars_on_the_next_line(tmp_path):
+    history(tmp_path, announced("claude-sonnet-4-5"), BOTH, ONE)
+    first, second = read_home(Aider(), tmp_path).of(SESSION)
+    assert (first.vendor_pico, first.vendor_basis) == (3 * PICO // 100, "runtime_price")
+    assert (first.tokens.input_tokens, first.tokens.cache_write_tokens) == (9200 - 4000 - 3000, 4000)
+    assert second.vendor_pico == 75 * PICO // 10_000
+
+
+def test_dollars_that_are_written_after_the_first_pass_are_given_to_their_message(tmp_path):
+    path = history(tmp_path, announced("claude-sonnet-4-5"), BOTH.partition("\n")[0] + "\n")
+    read = Read()
+    for text in ("", BOTH.partition("\n")[2] + ONE):
+        path.write_text(path.read_text() + text)
+        (source,) = Aider().sources(tmp_path, {})
+        read.take(Aider(), source)
+    assert dollars(read.of(SESSION)) == pytest.approx(0.03 + 0.0075)
+    assert len(read.of(SESSION)) == 2
+
+
+def test_dollars_that_follow_something_else_are_nobodys(tmp_path):
+    history(tmp_path, announced("acme/m"), "> Tokens: 640 sent, 21 received.  \n\n", BOTH.partition("\n")[2])
+    (record,) = read_home(Aider(), tmp_path).of(SESSION)
+    assert (record.vendor_pico, record.tokens.input_tokens) == (None, 640)
+
+
+def test_a_model_that_the_user_changes_to_answers_from_then_on(tmp_path):
+    quoted = "> Model: gpt-4 with whole edit format  \n"
+    history(tmp_path, announced("a/one", "Main model"), quoted, ONE, announced("b/two"), BOTH, ONE)
+    assert [record.model for record in read_home(Aider(), tmp_path).of(SESSION)] == ["a/one", "b/two", "b/two"]
+
+
+@pytest.mark.parametrize("how", ["Model", "Main model", "Models"])
+def test_the_model_is_read_as_every_version_announces_it(tmp_path, how):
+    history(tmp_path, announced("gpt-4o", how), ONE)
+    assert read_home(Aider(), tmp_path).sessions[SESSION].model == "gpt-4o"
+
+
+def test_the_log_takes_the_cache_of_each_message_from_the_history(tmp_path):
+    history(tmp_path, announced("claude-sonnet-4-5"), BOTH, ONE)
+    sent = [(9213, 512), (5021, 300)]
+    lines = [{"event": "launched", "properties": {}, "time": 1_787_644_800}]
+    for number, (prompt, completion) in enumerate(sent):
+        counts = {"main_model": "claude-sonnet-4-5", "prompt_tokens": prompt, "completion_tokens": completion}
+        lines.append({"event": "message_send", "properties": counts, "time": 1_787_644_810 + number})
+    write(tmp_path / "analytics.jsonl", *lines)
+    read = read_home(Aider(), tmp_path)
+    assert read.skipped["in_analytics_log"] == 2
+    assert total(read.records.values(), "input_tokens") == 9213 - 7000 + 5021
+    assert total(read.records.values(), "cache_read_tokens") == 3000
