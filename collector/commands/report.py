@@ -110,9 +110,7 @@ def write(kind: Kind, rows: Sequence[Any], total: Sums, form: str, limit: int = 
     elif form == "csv":
         write_csv([as_json(row) for row in rows])
     else:
-        write_table(kind, rows, total)
-        if more:
-            console().print(f"These are the {limit:,} most recent sessions, the total is of all; --limit 0 shows all.")
+        write_table(kind, rows, total, more=more)
 
 
 @contextmanager
@@ -148,15 +146,18 @@ def _text(value: str | Sequence[str]) -> str:
     return cell("text", value if isinstance(value, str) else " ".join(value))
 
 
-def write_table(kind: Kind, rows: Sequence[Any], total: Sums) -> None:
-    """Rows with their total; a sentence says what the total leaves out."""
+def write_table(kind: Kind, rows: Sequence[Any], total: Sums, *, more: bool = False) -> None:
+    """Rows with their total; sentences say what the total leaves out and whether there are more rows."""
     out = console()
     if not rows:
         out.print("No calls there. `usage-collector doctor` says what is missing.")
         return
-    print_sums(out, kind.title, [(kind.names(row), row) for row in rows], total)
+    print_sums(out, kind.title, [(kind.names(row), row) for row in rows], total if more or len(rows) > 1 else None)
     for row in rows:
         if isinstance(row, SessionRow) and (second := second_estimate(row)):
             out.print(plain(f"{row.session_id}: {second}"), soft_wrap=True)
     if left_out := missing(total):
         out.print(left_out)
+    if more:
+        shown = "is the most recent session" if len(rows) == 1 else f"are the {len(rows):,} most recent sessions"
+        out.print(f"Above {shown}, the total is of all; --limit 0 shows all.")

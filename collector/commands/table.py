@@ -73,7 +73,7 @@ def print_sums(out: Console, title: str, rows: Sequence[tuple[Sequence[str], Sum
     titles = title.split("|")
     cells = [[*map(plain, names), *_cells(row)] for names, row in rows]
     last = [plain(name) for name in ("total", *[""] * (len(titles) - 1))]
-    sums = [] if total is None or len(rows) == 1 else [[*last, *_cells(total)]]
+    sums = [] if total is None else [[*last, *_cells(total)]]
     table = Table(box=box.SIMPLE_HEAD, show_edge=False, pad_edge=False, padding=(0, 1, 0, 0))
     widest = _name_width(out.width, len(titles), [row[len(titles) :] for row in cells + sums])
     for name in titles:

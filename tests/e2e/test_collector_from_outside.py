@@ -218,6 +218,9 @@ def test_a_table_of_many_sessions_shows_the_latest_and_says_that_there_are_more(
     assert "the 100 most recent sessions" in table
     assert next(row for row in table.splitlines() if row.startswith("total")).split()[1] == "150"
     assert len(report(environ, "session")) == 150
+    latest = collector(environ, "report", "--by", "session", "--limit", "1")
+    assert [row.split()[1] for row in latest.splitlines() if row.startswith("total")] == ["150"]
+    assert "is the most recent session, the total is of all" in latest
     whole = collector(environ, "report", "--by", "session", "--limit", "0")
     assert whole.count("\nsession-") == 150
     assert "most recent" not in whole
