@@ -13,7 +13,7 @@ from collections import Counter
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass
 from datetime import datetime
-from functools import cache, lru_cache
+from functools import cache
 from itertools import groupby
 from typing import TYPE_CHECKING, Any, Final
 
@@ -82,8 +82,9 @@ FAMILIES: Final = (
 )  # fmt: skip
 Labels = tuple[str, ...]
 Samples = dict[Labels, int | float]
-# Texts that are kept from one scrape to the next.
-MAX_TEXTS: Final = 128
+Part = tuple[tuple[Labels, int | float], ...]
+# The last scrape: of each family, by the first label of its parts, the samples and their text.
+_last: Final[dict[str, dict[Labels, tuple[Part, bytes]]]] = {}
 
 
 def exposition(query: Query, book: str | None = None) -> bytes:
@@ -94,13 +95,17 @@ def exposition(query: Query, book: str | None = None) -> bytes:
 
 def _family(family: Family, found: Samples) -> bytes:
     # By its first label, most often the runtime: between two scrapes few runtimes do anything.
-    parts = [tuple(part) for _, part in groupby(sorted(found.items()), lambda sample: sample[0][:1])]
-    first, *others = [_text(family, part) for part in parts or ((),)]
-    return first + b"".join(text.split(b"\n", 2)[2] for text in others)  # the two lines of HELP and TYPE are there
+    parts = {first: tuple(part) for first, part in groupby(sorted(found.items()), lambda sample: sample[0][:1])}
+    before, now = _last.get(family.name, {}), {}
+    for first, part in (parts or {(): ()}).items():
+        kept = before.get(first)
+        now[first] = kept if kept is not None and kept[0] == part else (part, _text(family, part))
+    _last[family.name] = now
+    text, *others = [text for _, text in now.values()]
+    return text + b"".join(other.split(b"\n", 2)[2] for other in others)  # the two lines of HELP and TYPE are there
 
 
-@lru_cache(MAX_TEXTS)
-def _text(family: Family, part: tuple[tuple[Labels, int | float], ...]) -> bytes:
+def _text(family: Family, part: Part) -> bytes:
     """These samples of a family, and what it is."""
     # A collector that nobody scrapes does without it.
     from prometheus_client import CollectorRegistry, generate_latest
@@ -113,7 +118,7 @@ def _text(family: Family, part: tuple[tuple[Labels, int | float], ...]) -> bytes
 class _Scrape:
     """Samples of one family, as a scrape collects them."""
 
-    def __init__(self, family: Family, part: Iterable[tuple[Labels, int | float]]) -> None:
+    def __init__(self, family: Family, part: Part) -> None:
         self._family = family
         self._part = part
 

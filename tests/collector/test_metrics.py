@@ -10,6 +10,7 @@ from prometheus_client.parser import text_string_to_metric_families
 from collector import metrics
 from collector.money import to_usd
 from collector.rows import GapRow, RefusedRow
+from shim.allowlist import RUNTIMES
 from tests.collector.memory_ledger import entry, every_state, query, store
 from tests.collector.priced import tokens
 
@@ -111,6 +112,19 @@ def test_promtool_finds_nothing_to_mend():
 def test_a_local_server_is_its_own_provider_and_a_gateway_is_unknown():
     found = scraped([entry(upstream="ollama", model="qwen3:8b"), entry(upstream="gw-of-a-user")])["usage_calls"]
     assert {one.labels["provider"] for one in found.samples} == {"ollama", "unknown"}
+
+
+def test_a_scrape_after_a_call_of_one_of_all_runtimes_writes_that_runtimes_text_alone(monkeypatch):
+    before = [entry(number, runtime=runtime) for number, runtime in enumerate(sorted(RUNTIMES))]
+    after = [*before, entry(99, runtime="codex")]
+    sources = [store(runtime=runtime) for runtime in RUNTIMES]
+    want = scraped(after, sources=sources)
+    scraped(before, sources=sources)
+    written, text = [], metrics._text
+    monkeypatch.setattr(metrics, "_text", lambda *of: written.append(of) or text(*of))
+    assert scraped(after, sources=sources) == want
+    assert {family.name for family, _ in written} == {"usage_tokens", "usage_calls", "usage_list_cost_usd"}
+    assert {labels[0] for _, part in written for labels, _ in part} == {"codex"}
 
 
 def test_no_label_is_a_session_a_path_or_an_id():
