@@ -10,7 +10,8 @@ reasoning is inside output. True here:
   ``default_model`` in the configuration **as it is now** (a caveat), and ``--model`` or ``KIMI_MODEL_NAME`` leave no
   trace. No configuration, no model: a session that was read without one is read again when there is one. Before
   ``config.toml`` there was a ``config.json`` of the same form.
-- a fork copies lines with their times and says nothing: ``lineage`` tells which session it was.
+- a fork copies lines with their times. Its ``state.json`` holds when that was (``wire_mtime``, session_fork.py); where
+  an older version wrote none, ``lineage`` tells which session was forked.
 """
 
 from __future__ import annotations
@@ -35,6 +36,7 @@ RUNTIME: Final = "kimi_cli"
 WIRE: Final = "wire.jsonl"
 CONFIG: Final = "config.toml"
 OLD_CONFIG: Final = "config.json"
+STATE: Final = "state.json"
 SUBAGENTS: Final = "subagents"
 HEAD_BYTES: Final = 64 << 10
 CAVEAT: Final = "model_from_config"
@@ -150,7 +152,10 @@ class KimiCli:
 
     def _forked_at(self, wire: Path) -> float | None:
         """When a session began that copied another's lines; ``None`` for one that began by itself."""
-        origin = self.lineage.origin(wire, wire.parent.parent)
+        if (copied := _copied_at(wire)) is not None:
+            return copied
+        # Whoever says nothing was there before those that say that they are copies.
+        origin = self.lineage.origin(wire, wire.parent.parent, lambda other: _copied_at(other) is not None)
         return origin.start if origin else None
 
 
@@ -187,6 +192,12 @@ def _config(share: Path) -> dict[str, Any]:
         return json_document(share / OLD_CONFIG) or {}
     except (UnicodeDecodeError, tomllib.TOMLDecodeError, RecursionError):
         return {}
+
+
+def _copied_at(wire: Path) -> float | None:
+    """When a session says that its log was copied; a fork is born with a title, others get one without that time."""
+    state = mapping(json_document(wire.with_name(STATE)))
+    return seconds(state.get("wire_mtime")) if state.get("title_generated") is True else None
 
 
 def _wires(folder: Path) -> Iterator[str]:

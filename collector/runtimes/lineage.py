@@ -80,13 +80,14 @@ class Lineage:
         self._origins: dict[str, list[Origin]] = {}
         self._kept: dict[Path, tuple[Stamp, _Lines]] = {}
 
-    def origin(self, path: Path, folder: Path) -> Origin | None:
+    def origin(self, path: Path, folder: Path, but: Callable[[Path], bool] = lambda _: False) -> Origin | None:
         """Where ``path`` was copied from, or ``None`` if it is nobody's copy among the files of ``folder``.
 
         ``None``, too, where it names the session or says when its own part begins, unless that part is a copy itself.
+        ``but``: files that it cannot have been copied from.
         """
         self._origins.pop(str(path), None)
-        origins = self._all_origins(path, folder)
+        origins = [origin for origin in self._all_origins(path, folder) if not but(origin.parent)]
         return max(origins, key=lambda origin: (origin.start, origin.likeness), default=None)
 
     def original(self, path: Path, folder: Path) -> Path | None:

@@ -1,4 +1,5 @@
-"""Kimi CLI: a configuration that names the model only after the first pass; sub-agents with and without a log."""
+"""Kimi CLI: a configuration that names the model only after the first pass; sub-agents with and without a log;
+forks that say when they were made."""
 
 import json
 
@@ -76,3 +77,29 @@ def test_a_sub_agent_that_has_no_log_of_its_own_counts_where_its_events_are_wrap
     assert total(read.of("s1"), "output_tokens") == 20 + 30 + 7 + 8
     assert total(read.of("s2"), "output_tokens") == 60
     assert read.skipped["mirrored"] == 2
+
+
+def said(wire, made):
+    """What Kimi CLI writes beside a log: a session with a title, and when its log was copied if it was."""
+    state = {"version": 1, "custom_title": "secret", "title_generated": True, "wire_mtime": made}
+    wire.with_name("state.json").write_text(json.dumps(state))
+
+
+@pytest.mark.parametrize("name", ["s0", "s2"])
+@pytest.mark.parametrize("lines", [2, 3], ids=["up to a turn", "all of it"])
+def test_a_fork_that_is_seen_before_anybody_went_on_with_it_owns_nothing_of_what_it_copied(tmp_path, wire, name, lines):
+    fork = wire.parents[1] / name / "wire.jsonl"
+    fork.parent.mkdir()
+    fork.write_text("".join(wire.read_text().splitlines(keepends=True)[:lines]))
+    said(wire, None)
+    said(fork, START + 500)
+    read = read_home(READER, tmp_path)
+    assert total(read.of("s1"), "output_tokens") == 50
+    assert not read.of(name)
+    for path, line in ((fork, step(600, 4)), (wire, step(700, 8))):
+        path.write_text(path.read_text() + line)
+    for source in READER.sources(tmp_path, {}):
+        read.take(READER, source)
+    assert [total(read.of(session), "output_tokens") for session in ("s1", name)] == [58, 4]
+    assert [read.sessions[session].started_ts for session in ("s1", name)] == [START + 1, START + 500]
+    assert read.facts() == read_home(READER, tmp_path, backwards=True).facts()
