@@ -14,6 +14,8 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any, Final
 
+import msgspec
+
 from collector import jsonl
 from collector.record import PICO, Record, Session
 from collector.runtimes import Batch, Source, values
@@ -63,19 +65,34 @@ class _Events:
 
 
 def read_events(source: Source, state: dict[str, Any] | None) -> Batch:
-    """Calls or shutdown totals of one session. ``state``: the ledger had the session, so it stays in charge."""
+    """Calls or shutdown totals of one session.
+
+    ``state``: the ledger had the session, so it stays in charge; until then, which calls were counted. A call is in the
+    events some moments before it is in the ledger; one that was read in between is taken back.
+    """
     batch = Batch()
     session = source.path.parent.name
     ledger = LEDGER.of(source.path.parents[2] / STORE)
+    counted = (state or {}).get("counted") or ()
     if session in ledger or (state or {}).get("ledger"):
         batch.skipped["in_ledger"] += 1
         batch.state = {"ledger": True}
+        calls = _read(source.path, session, ledger - {session}, Batch()).calls if counted else ()
+        batch.records = [_taken_back(call) for call in calls if call.key in counted]
         return batch
     events = _read(source.path, session, ledger, batch)
     batch.records = events.calls or list(_shutdowns(events))
+    batch.state = {"counted": [call.key for call in events.calls]}
     model = batch.records[-1].model if batch.records else None
     batch.sessions.append(Session(RUNTIME, session, events.first, events.last, model, "log" if model else "none"))
     return batch
+
+
+def _taken_back(call: Record) -> Record:
+    nothing = Tokens(0, 0, 0, None, 0, 0)
+    return msgspec.structs.replace(
+        call, tokens=nothing, revision=call.revision + 1, vendor_pico=0, vendor_basis="billed", caveat=None
+    )
 
 
 def _read(path: Path, session: str, ledger: frozenset[str], batch: Batch) -> _Events:

@@ -207,6 +207,18 @@ def test_events_of_a_session_in_the_ledger_do_not_count(store, backwards):
     assert (total(read.of("e"), "input_tokens"), read.skipped["in_ledger"]) == (30, 1)
 
 
+def test_a_call_that_was_in_the_events_before_it_was_in_the_ledger_counts_once(store):
+    store.events("e", call(0, 10, "id-1", nano=10**9))
+    read = store.read()
+    assert (total(read.of("e"), "input_tokens"), dollars(read.of("e"))) == (10, 0.01)
+    store.row("e", total_in=10, nano=10**9)
+    store.events("e", call(0, 10, "id-1", nano=10**9), said(1, 1))
+    for _ in range(2):
+        for source in READER.sources(store.home, {}):
+            read.take(READER, source)
+        assert (total(read.of("e"), "input_tokens"), dollars(read.of("e"))) == (10, 0.01)
+
+
 def test_events_stay_out_once_the_ledger_had_the_session(store):
     store.row("e", total_in=30)
     path = store.events("e", shutdown(2, 30))
