@@ -10,6 +10,7 @@ start. Nothing here keeps a line's text.
 from __future__ import annotations
 
 import os
+import re
 import stat
 from collections import Counter
 from collections.abc import Callable, Iterator
@@ -37,6 +38,10 @@ MAX_UNPACKED: Final = 8 << 30
 MAX_WINDOW: Final = 1 << 27
 # Some editors and copies put one before the text; it is no part of the first line.
 BYTE_ORDER_MARK: Final = b"\xef\xbb\xbf"
+# Half of a character beyond 16 bits as an escape, or (the group) a run of what is none, as are both halves together.
+_HEX: Final = rb"[0-9a-fA-F]{2}"
+_PAIR, _HALF = rb"\\u[dD][89abAB]%b\\u[dD][c-fC-F]%b" % (_HEX, _HEX), rb"\\u[dD][89a-fA-F]%b" % _HEX
+_HALVES: Final = re.compile(rb"((?:%b|(?!%b)\\.|[^\\]++)++)|%b" % (_PAIR, _HALF, _HALF), re.DOTALL)
 
 
 def open_file(path: Path) -> int:
@@ -79,10 +84,24 @@ def tail(path: Path, size: int) -> bytes:
         os.close(fd)
 
 
+def loads(data: bytes) -> Any:
+    """What a JSON text says. Raises ``orjson.JSONDecodeError``.
+
+    JavaScript and Python write half an emoji as the escape of that half, where a text was cut or a model wrote it;
+    that is no reason to lose a call (https://github.com/anthropics/claude-code/issues/61301).
+    """
+    try:
+        return orjson.loads(data)
+    except orjson.JSONDecodeError:
+        if b"\\ud" not in data and b"\\uD" not in data:
+            raise
+        return orjson.loads(_HALVES.sub(lambda found: found[1] or rb"\ufffd", data))
+
+
 def parse(data: bytes) -> dict[str, Any] | None:
     """A JSON object, or ``None`` for text that is not one (too deep, not UTF-8, torn, another type)."""
     try:
-        value = orjson.loads(data)
+        value = loads(data)
     except orjson.JSONDecodeError:
         return None
     return value if isinstance(value, dict) else None

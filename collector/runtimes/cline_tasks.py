@@ -99,7 +99,7 @@ class _Task:
 
 def _document(source: Source) -> list[dict[str, Any]]:
     try:
-        value = orjson.loads(jsonl.document(source.path))
+        value = jsonl.loads(jsonl.document(source.path))
     except orjson.JSONDecodeError:
         raise SourceError(source.path, "not complete JSON") from None
     return [message for message in value if isinstance(message, dict)] if isinstance(value, list) else []

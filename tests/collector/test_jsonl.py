@@ -1,5 +1,6 @@
 """Reading files that others append to: whole lines only, from where the last pass ended, whatever the file is."""
 
+import json
 import os
 import socket
 import tracemalloc
@@ -115,6 +116,12 @@ def test_lines_with_finds_exactly_the_lines_that_hold_the_needle(data, at):
 @pytest.mark.parametrize("text", [b"", b"[1]", b"\xff\xfe", b'{"a":', b"[" * 5000 + b"]" * 5000, b"1", b"NaN"])
 def test_what_is_not_a_json_object_is_none(text):
     assert parse(text) is None
+
+
+@given(st.text(st.sampled_from('ab"\\/ud8\n\u20ac\ud83d\ude00\U0001f600'), max_size=9))
+def test_half_a_character_is_a_mark_and_no_reason_to_lose_the_object(text):
+    whole = text.encode("utf-16-le", "surrogatepass").decode("utf-16-le", "replace")
+    assert parse(json.dumps({"text": text}).encode()) == {"text": whole}
 
 
 @given(st.lists(st.binary(max_size=5).filter(lambda line: not set(line) & set(b"\r\n")), max_size=9), st.integers(1, 8))

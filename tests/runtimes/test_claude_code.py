@@ -315,12 +315,13 @@ def test_steps_that_are_not_what_they_should_be_do_not_spoil_the_call(tmp_path):
     assert read.records["msg_mock_1:advisor:0"].tokens[:1] == (None,)
 
 
+@pytest.mark.parametrize("text", [b"\xe2\x82", rb"\ud83d", rb"\ude00 and more"])
 @pytest.mark.parametrize("known_by", ["msg_mock_1", "a-1"])
-def test_a_text_that_is_not_utf_8_does_not_spoil_the_call_whichever_id_it_has(tmp_path, known_by):
+def test_half_a_character_in_a_text_does_not_spoil_the_call_whichever_id_it_has(tmp_path, known_by, text):
     odd = call(PARENT, 1, 2)
     odd["message"] |= {"content": "TEXT", "id": known_by if known_by == "msg_mock_1" else ""}
     path = transcript(tmp_path, PARENT, odd)
-    path.write_bytes(path.read_bytes().replace(b"TEXT", b"\xe2\x82"))
+    path.write_bytes(path.read_bytes().replace(b"TEXT", text))
     assert set(read_home(ClaudeCode(), tmp_path).records) == {known_by}
 
 

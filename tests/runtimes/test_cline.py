@@ -247,6 +247,13 @@ def test_a_request_in_flight_gets_its_numbers_later(store):
     assert record.vendor_basis == "runtime_price"
 
 
+def test_half_a_character_in_one_message_does_not_hide_the_task(store):
+    store.task("7", (1, "api_req_started", request(10)), (2, "text", "HALF"))
+    (path,) = store.home.rglob("ui_messages.json")
+    path.write_text(path.read_text().replace("HALF", r"\ud83d"))
+    assert total(store.read().of("vscode:7"), "input_tokens") == 10
+
+
 def test_deleted_requests_that_were_counted_are_not_counted_again(store):
     store.task("7", (1, "api_req_started", request(10)), (2, "api_req_started", request(20)))
     read = store.read()
