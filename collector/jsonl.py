@@ -198,7 +198,8 @@ def unpacked(path: Path) -> Iterator[bytes]:
         held, read = bytearray(), 0
         for data in _unpacked(path, file):
             read += len(data)
-            if read > MAX_UNPACKED or len(held) > MAX_LINE:
+            # Before a line that goes on there is less than a piece of whole ones.
+            if read > MAX_UNPACKED or len(held) > PIECE + MAX_LINE:
                 raise SourceError(path, "larger than an archive can be")
             held += data
             if len(held) >= PIECE and b"\n" in data:
@@ -211,11 +212,12 @@ def unpacked(path: Path) -> Iterator[bytes]:
 
 def _unpacked(path: Path, file: BinaryIO) -> Iterator[bytes]:
     """The text of an archive, frame after frame, in pieces that are no more than a few megabytes."""
-    frame = None
+    packed = zstandard.ZstdDecompressor(max_window_size=MAX_WINDOW)
+    frame: zstandard.ZstdDecompressionObj | None = packed.decompressobj()  # there is at least one
     try:
         while data := file.read(PACKED_PIECE):
             while data:
-                frame = frame or zstandard.ZstdDecompressor(max_window_size=MAX_WINDOW).decompressobj()
+                frame = frame or packed.decompressobj()
                 yield frame.decompress(data)
                 data, frame = (frame.unused_data, None) if frame.eof else (b"", frame)
     except (zstandard.ZstdError, MemoryError, OSError) as error:

@@ -2,15 +2,17 @@
 
 import json
 import os
+import random
 import socket
 import tracemalloc
 
 import pytest
+import zstandard
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from collector import jsonl
-from collector.jsonl import LineFile, json_document, lines, lines_with, open_file, parse
+from collector.jsonl import LineFile, json_document, lines, lines_with, open_file, parse, unpacked
 from collector.runtimes import SourceError
 
 
@@ -90,6 +92,19 @@ def test_a_line_that_is_too_long_is_dropped_and_the_next_one_is_read(tmp_path, m
     file = LineFile(path)
     assert drain(file, 16) == b"one\ntwo\n"
     assert file.skipped == {"too_long": 1}
+
+
+@pytest.mark.parametrize(("length", "fits"), [(1 << 19, True), (1 << 20, False)])
+def test_a_line_of_an_archive_may_be_as_long_as_one_of_a_file(tmp_path, monkeypatch, length, fits):
+    monkeypatch.setattr(jsonl, "MAX_LINE", 1 << 19)
+    path, noise = tmp_path / "f.zst", random.Random(1).randbytes(length).replace(b"\n", b" ")
+    text = b"one\n" * 200_000 + noise + b"\n"
+    path.write_bytes(zstandard.compress(text))
+    if fits:
+        assert b"".join(unpacked(path)) == text
+    else:
+        with pytest.raises(SourceError, match="larger than an archive can be"):
+            list(unpacked(path))
 
 
 def test_links_fifos_sockets_folders_and_devices_are_refused_at_once(tmp_path):

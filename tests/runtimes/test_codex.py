@@ -227,7 +227,7 @@ def test_an_archive_that_is_cut_off_is_an_error_and_one_of_several_frames_is_not
     archive.write_bytes(whole)
     assert len(read_home(READER, tmp_path).records) == 3
     (source,) = READER.sources(tmp_path, {})
-    for cut in (1, 5, len(whole) // 2):
+    for cut in (1, 5, len(whole) // 2, len(whole)):
         archive.write_bytes(whole[:-cut])
         with pytest.raises(SourceError, match="cut off"):
             list(READER.read(source, None))
