@@ -1,7 +1,7 @@
 """Memory that is free inside this process goes back to the system, so that a collector at rest holds what it needs.
 
 The C library keeps what was freed for the next who asks, in a heap for each thread; after a long log or a large answer
-that is many megabytes. With another C library than glibc nothing here does anything.
+that is many megabytes. With another C library than glibc that stays so.
 """
 
 from __future__ import annotations
