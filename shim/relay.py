@@ -12,8 +12,6 @@ import asyncio
 from collections.abc import Coroutine
 from typing import Any, Final
 
-import orjson
-
 from shim import inject
 from shim.answer import Answer
 from shim.body import BodyError, Upload, read_up_to
@@ -25,6 +23,7 @@ from shim.request import Request
 from shim.routes import Place
 from shim.tap import Tap
 from shim.upstream import Pool, UpstreamConnection
+from shim.wires.counts import loads
 
 # A metered JSON body up to this size is read whole before it is sent; a larger one is streamed, and then its model,
 # its session by content and its usage option stay unknown.
@@ -369,8 +368,5 @@ class Call:
 
 def _json_object(body: bytes) -> dict[str, Any] | None:
     """The body where it is a JSON object; a body that is not JSON is forwarded all the same."""
-    try:
-        value = orjson.loads(body)
-    except orjson.JSONDecodeError:
-        return None
+    value = loads(body)
     return value if isinstance(value, dict) else None

@@ -94,6 +94,18 @@ def test_a_stream_without_the_option_gets_it_and_its_event_is_taken_out(shim: Sh
     assert (log.one()["input_tokens"], log.one()["stream"], log.one()["usage"]) == (5, True, "reported")
 
 
+def test_half_an_emoji_in_a_prompt_as_javascript_writes_it_loses_no_usage(shim: Shim, provider: FakeUpstream, log: Log):
+    provider.answers(sse(DELTA, FINISH, LAST))
+    asked = {"model": "asked-1", "stream": True, "messages": [{"role": "user", "content": "canary \ud83d"}]}
+    body = json.dumps(asked).encode()
+    with connect(shim.url) as connection:
+        connection.sendall(request(shim.url, body))
+        read_until(connection, b"0\r\n\r\n")
+    assert provider.got[0].body == body.replace(b"{", b'{"stream_options":{"include_usage":true},', 1)
+    line = log.one()
+    assert (line["input_tokens"], line["usage"], line["session_source"]) == (5, "reported", "conversation")
+
+
 def test_a_stream_with_the_option_passes_untouched(shim: Shim, provider: FakeUpstream, log: Log):
     provider.answers(sse(DELTA, FINISH, LAST))
     body = {**CHAT, "stream": True, "stream_options": {"include_usage": True}}
