@@ -8,7 +8,8 @@ cached and the cache-write tokens, reasoning is inside output. True here:
 - the model is the one of the last ``turn_context``; without it, of the thread's settings.
 - older forks replay the parent's lines with new times: their calls have the key of the parent's (turn and running
   total) and a later owner. Newer forks copy nothing and go on from the parent's total: their first event counts with
-  its ``last_token_usage``. A total that drops is a new beginning.
+  its ``last_token_usage``. A total that drops is a new beginning; a call that did not fit into the context window sets
+  it to 0 (``fill_to_context_window``) and is none.
 - a spawned sub-agent's replay has no ``token_usage_record`` and perhaps no turns, so no key tells; until a rollout's
   first own call, a total that its parent's rollout states too is no call (``codex_parents``). What is copied by its
   ``ordinal`` and stands nowhere else is the parent's call.
@@ -137,6 +138,9 @@ class _Pass:
         self.rollout.own = self.rollout.own or not copied
         writer = self.rollout.parent if copied else None
         used = _difference(total, before) or last or total
+        if not any(used):
+            self.skipped["no_usage"] += 1
+            return None
         return self._record(when, used, self._key(self.rollout.turn, total), None, writer or self.rollout.session)
 
     def _is_parents(self, total: list[int | None]) -> bool:

@@ -231,3 +231,13 @@ def test_an_archive_that_is_cut_off_is_an_error_and_one_of_several_frames_is_not
         archive.write_bytes(whole[:-cut])
         with pytest.raises(SourceError, match="cut off"):
             list(READER.read(source, None))
+
+
+def test_a_call_that_did_not_fit_into_the_context_window_is_none(tmp_path):
+    nothing = dict.fromkeys(NAMES, 0)
+    info = {"total_token_usage": nothing | {"total_tokens": 272_000}, "last_token_usage": nothing}
+    full = {"timestamp": at(4), "type": "event_msg", "payload": {"type": "token_count", "info": info}}
+    rollout(tmp_path, PARENT, meta(PARENT, 0), turn(1, 1), counted(2, 1), full, counted(5, 2), counted(6, 2, 3))
+    read = read_home(READER, tmp_path)
+    assert sorted(record.tokens.output_tokens for record in read.of(PARENT)) == [1, 2, 3]
+    assert read.skipped == {"no_usage": 1}
