@@ -2,12 +2,14 @@
 
 A session starts with its first line that is no copy. Copies are told by their ``forkedFrom``, by a line of a later day
 before them, or by comparing transcripts (``lineage``); of copies that one file holds twice the second may lack its
-``forkedFrom``, but is older than the last that has one. A copied call belongs to the session that was running when it
-was made: the one that was forked, or one that this in turn was forked from.
+``forkedFrom``, but is older than the last that has one. A file of copies alone has not begun yet. A copied call
+belongs to the session that was running when it was made: the one that was forked, or one that this in turn was forked
+from.
 """
 
 from __future__ import annotations
 
+from math import inf
 from pathlib import Path
 from typing import Any
 
@@ -38,7 +40,9 @@ class Ownership:
         """What the next pass needs to know, JSON-able."""
         known = {"owner": self.start, "parent": self.parent, "copied": self._copied}
         writers = self._writers.get(self._session)
-        return known if writers is None else {**known, "writers": [list(until) for until in writers]}
+        # While all is another's it is to be asked again.
+        asked = writers is None or any(until == inf for until, _ in writers)
+        return known if asked else {**known, "writers": [list(until) for until in writers or ()]}
 
     def take(self, block: bytes) -> None:
         """Look for the first line that is the session's own, until it is found."""
@@ -60,8 +64,10 @@ class Ownership:
     def _compare(self) -> None:
         """Ask the other transcripts of the project whether this one was copied from them."""
         folder = self._path.parent
+        self._writers.clear()
         if (origin := self._lineage.origin(self._path, folder)) is not None:
-            self.start, self.parent = origin.start, origin.parent.stem
+            # A copy without a line of its own has not begun: the next lines are looked at too.
+            self.start, self.parent = (origin.start if origin.start < inf else None), origin.parent.stem
         elif self.parent is None and (original := self._lineage.original(self._path, folder)) is not None:
             self.parent = original.stem
         if self.parent is not None:

@@ -40,7 +40,7 @@ Mark = tuple[str, float] | None
 
 @dataclass(frozen=True, slots=True)
 class Origin:
-    """When the own part of a copy begins (epoch seconds) and which file it was copied from.
+    """When the own part of a copy begins (epoch seconds; infinite while it has none) and which file it was copied from.
 
     ``likeness``: of several such files the one with the most lines in common, then one that is no such copy itself.
     """
@@ -200,7 +200,10 @@ def _compared(mine: _Lines, other: Path, theirs: _Lines) -> Origin | None:
     own, parted, shared = _own(mine, theirs)
     rest, parted_there, _ = _own(theirs, mine)
     copied = parted_there if parted != parted_there else rest is None or own is None or rest < own
-    return Origin(own, other, (shared, parted_there)) if own is not None and copied else None
+    if own is None:
+        # What is being copied in one go was seen before its end: nothing in it is its own yet.
+        return Origin(inf, other, (shared, parted_there)) if parted_there and not parted else None
+    return Origin(own, other, (shared, parted_there)) if copied else None
 
 
 def _own(mine: _Lines, theirs: _Lines) -> tuple[float | None, bool, int]:

@@ -161,6 +161,21 @@ def test_an_original_that_went_on_after_its_fork_is_told_by_the_snapshots_that_a
     assert by_session(both_ways(home_of(tmp_path, one, fork))) == {FIRST: [0, 10, 40], SECOND: [30]}
 
 
+@pytest.mark.parametrize("names", [[FIRST, SECOND], [SECOND, FIRST]])
+def test_a_fork_that_is_seen_while_it_is_copied_begins_with_its_own_first_line_later(tmp_path, names):
+    one = session(FIRST, 0, 10)
+    fork = one.fork(SECOND, 2)
+    read, reader = Read(), ClaudeCode()
+    put(tmp_path, FIRST, one.lines)
+    put(tmp_path, SECOND, fork.lines[:3])
+    take(read, reader, tmp_path, names)
+    fork.turn(30)
+    put(tmp_path, SECOND, fork.lines)
+    take(read, reader, tmp_path, names)
+    assert by_session(read) == {FIRST: [0, 10], SECOND: [30]}
+    assert (read.sessions[SECOND].started_ts, read.sessions[SECOND].parent_session_id) == (at(30), FIRST)
+
+
 def test_a_fork_that_begins_at_a_compaction_is_found_in_the_middle_of_its_original(tmp_path):
     one = session(FIRST, 0, 10)
     one.add(20, {"type": "system", "subtype": "compact_boundary", "uuid": "boundary"})
