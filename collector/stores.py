@@ -11,12 +11,13 @@ from __future__ import annotations
 import os
 import shlex
 from collections.abc import Iterable, Iterator
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Final
 
 from collector.runtimes.aider import READER as AIDER
 from collector.runtimes.exo import READER as EXO
+from collector.runtimes.picoclaw import workspaces
 from collector.runtimes.places import leads_out
 from shim.places import USER_STATE
 
@@ -34,6 +35,7 @@ class Store:
     deep: bool = True
 
 
+PICOCLAW: Final = Store("picoclaw", ".picoclaw/workspace/sessions", ("*.jsonl", "*.meta.json"), deep=False)
 # The places that the readers look into. Folders that also hold keys are named as narrowly as they can be, and of the
 # files in them only the store's own are granted. Configuration files beside a store are left out: they hold keys.
 STORES: Final = (
@@ -80,7 +82,7 @@ STORES: Final = (
     ),
     Store("opencode", ".local/share/opencode", ("opencode*.db*",), deep=False),
     Store("opencode", ".local/share/opencode/storage", ("*.json",)),
-    Store("picoclaw", ".picoclaw/workspace/sessions", ("*.jsonl", "*.meta.json"), deep=False),
+    PICOCLAW,
     Store("pi", ".pi/agent/sessions", ("*.jsonl",)),
     Store("qwen_code", ".qwen/projects", ("*.jsonl",)),
     Store("qwen_code", ".qwen/usage", ("token-usage-*.jsonl",), deep=False),
@@ -94,18 +96,25 @@ RUNTIMES: Final = frozenset({"aider", "exo", *(store.runtime for store in STORES
 def stores(home: Path, runtimes: Iterable[str] = RUNTIMES) -> Iterator[Store]:
     """The stores of these runtimes in a home, whether or not they exist, but none that leads out of the home.
 
-    Aider and exo keep theirs inside repositories: those that are found now, by names alone.
+    Aider and exo keep theirs inside repositories, PicoClaw one per agent: those that are found now, by names alone.
     """
     wanted = frozenset(runtimes)
     for store in STORES:
         if store.runtime in wanted and not leads_out(home, home / store.folder):
             yield store
+    if "picoclaw" in wanted:
+        found = [workspace.relative_to(home) / "sessions" for workspace in workspaces(home, {})]
+        yield from (
+            replace(PICOCLAW, folder=str(folder))
+            for folder in found
+            if str(folder) != PICOCLAW.folder and not leads_out(home, home / folder)
+        )
     if "aider" in wanted:
         for source in AIDER.sources(home, {}):
             yield Store("aider", str(source.path.relative_to(home)), (source.path.name,), deep=False)
     if "exo" in wanted:
-        found = {source.path.parents[3] for source in EXO.sources(home, {})}
-        yield from (Store("exo", str(agents.relative_to(home)), ("*",)) for agents in sorted(found))
+        agents = {source.path.parents[3] for source in EXO.sources(home, {})}
+        yield from (Store("exo", str(folder.relative_to(home)), ("*",)) for folder in sorted(agents))
 
 
 def drop_in(homes: Iterable[Path], runtimes: Iterable[str] = RUNTIMES) -> str:

@@ -2,7 +2,8 @@
 
 Verified in https://github.com/sipeed/picoclaw (pkg/memory, pkg/session): ``workspace/sessions/<key>.jsonl`` with a
 message a line, ``.meta.json`` beside it with the session's key and times. The times of assistant messages are what
-usage lines are matched to; a message itself is never read.
+usage lines are matched to; a message itself is never read. Each agent has a workspace of its own: the one
+that the configuration names, else ``workspace-<agent>`` beside the default one (pkg/agent/instance.go).
 """
 
 from __future__ import annotations
@@ -30,14 +31,13 @@ class PicoClaw:
 
     def sources(self, home: Path, environ: Mapping[str, str]) -> Iterator[Source]:
         """One source a session, its meta file a part of it."""
-        root = places.folder(home, environ, "PICOCLAW_HOME", ".picoclaw")
-        workspace = places.folder(home, environ, "PICOCLAW_AGENTS_DEFAULTS_WORKSPACE", str(root / "workspace"))
-        yield from places.stray(RUNTIME, home, workspace)
-        if places.leads_out(home, workspace):
-            return
-        for entry in places.files(workspace / "sessions", lambda file: file.endswith(".jsonl")):
-            path = Path(entry.path)
-            yield Source(RUNTIME, path, (path.with_suffix(".meta.json"),))
+        for workspace in workspaces(home, environ):
+            yield from places.stray(RUNTIME, home, workspace)
+            if places.leads_out(home, workspace):
+                continue
+            for entry in places.files(workspace / "sessions", lambda file: file.endswith(".jsonl")):
+                path = Path(entry.path)
+                yield Source(RUNTIME, path, (path.with_suffix(".meta.json"),))
 
     def read(self, source: Source, state: dict[str, Any] | None) -> Iterator[Batch]:
         """One session with all its turns: the file is read whole, for it is rewritten when it is summarised."""
@@ -70,6 +70,32 @@ class PicoClaw:
             turns=tuple(turns),
         )
         yield Batch(sessions=[session])
+
+
+def workspaces(home: Path, environ: Mapping[str, str]) -> list[Path]:
+    """The agents' workspaces, the default one first; of those that the configuration names, the ones below the home."""
+    root = places.folder(home, environ, "PICOCLAW_HOME", ".picoclaw")
+    config = json_document(places.folder(home, environ, "PICOCLAW_CONFIG", str(root / "config.json")))
+    agents = mapping(mapping(config).get("agents"))
+    listed = agents.get("list")
+    default = places.folder(home, environ, "PICOCLAW_AGENTS_DEFAULTS_WORKSPACE", str(root / "workspace"))
+    defaults = [default, *_named(home, agents.get("defaults"))]
+    beside = [
+        Path(entry.path)
+        for parent in dict.fromkeys(folder.parent for folder in defaults if folder.parent != home)
+        for entry in places.subfolders(parent)
+        if entry.name.startswith("workspace-")
+    ]
+    named = [folder for agent in (listed if isinstance(listed, list) else ()) for folder in _named(home, agent)]
+    return list(dict.fromkeys([*defaults, *beside, *named]))
+
+
+def _named(home: Path, agent: object) -> Iterator[Path]:
+    given = mapping(agent).get("workspace")
+    if isinstance(given, str) and given.strip():
+        workspace = Path(os.path.normpath(places.expanded(home, given.strip())))
+        if home in workspace.parents:
+            yield workspace
 
 
 READER: Final = PicoClaw()

@@ -17,16 +17,17 @@ from collector.runtimes import Source, SourceError
 def folder(home: Path, environ: Mapping[str, str], variable: str, default: str) -> Path:
     """The folder that ``variable`` names (``~`` is the home), else ``default`` below the home."""
     given = environ.get(variable, "").strip()
-    return _expanded(home, given) if given else home / default
+    return expanded(home, given) if given else home / default
 
 
 def folders(home: Path, environ: Mapping[str, str], variable: str, *defaults: str) -> list[Path]:
     """As ``folder``, for a variable that may name several, separated by commas."""
     given = [part.strip() for part in environ.get(variable, "").split(",") if part.strip()]
-    return [_expanded(home, part) for part in given] or [home / default for default in defaults]
+    return [expanded(home, part) for part in given] or [home / default for default in defaults]
 
 
-def _expanded(home: Path, given: str) -> Path:
+def expanded(home: Path, given: str) -> Path:
+    """A folder as a person names it: ``~`` is the home, which is also what a relative one is below."""
     return home / given[2:] if given.startswith("~/") else home / given
 
 
