@@ -4,7 +4,8 @@ Read from https://github.com/openai/codex (codex-rs/protocol) and from stores of
 cached and the cache-write tokens, reasoning is inside output. True here:
 
 - ``token_count`` events state a running total that repeats: a call is the difference to the total before it. Newer
-  rollouts have a ``token_usage_record`` per response beside it, with the response's id and its own usage.
+  rollouts have a ``token_usage_record`` per response before it, with the response's id and its own usage. That one's
+  total is another: it adds up the records alone (``record_token_usage``), from where a version that writes them began.
 - the model is the one of the last ``turn_context``; without it, of the thread's settings.
 - older forks replay the parent's lines with new times: their calls have the key of the parent's (turn and running
   total) and a later owner. Newer forks copy nothing and go on from the parent's total: their first event counts with
@@ -56,6 +57,8 @@ class Rollout:
     model: str | None = None
     turn: str | None = None
     total: list[int | None] | None = None
+    # Whether a response was recorded and the count that states it is still to come.
+    recorded: bool = False
     # Below this ordinal lines are copies; whether a line of its own was met already.
     copied_to: int | None = None
     own: bool = False
@@ -115,6 +118,7 @@ class _Pass:
         if used is None or when is None:
             self.skipped["no_usage"] += 1
             return None
+        self.rollout.recorded = True
         response = reference(payload.get("response_id"))
         turn = reference(payload.get("turn_id")) or self.rollout.turn
         writer = reference(payload.get("thread_id")) or self.rollout.session
@@ -127,10 +131,10 @@ class _Pass:
         if total is None or when is None:
             self.skipped["no_usage"] += 1
             return None
-        if total == before:
+        self.rollout.total, recorded, self.rollout.recorded = total, self.rollout.recorded, False
+        if total == before or recorded:
             self.skipped["repeated"] += 1
             return None
-        self.rollout.total = total
         if self._is_parents(total):
             self.skipped["copy"] += 1
             return None

@@ -233,11 +233,22 @@ def test_an_archive_that_is_cut_off_is_an_error_and_one_of_several_frames_is_not
             list(READER.read(source, None))
 
 
-def test_a_call_that_did_not_fit_into_the_context_window_is_none(tmp_path):
+def full(second: int) -> dict:
+    """The count after a call that did not fit into the context window."""
     nothing = dict.fromkeys(NAMES, 0)
     info = {"total_token_usage": nothing | {"total_tokens": 272_000}, "last_token_usage": nothing}
-    full = {"timestamp": at(4), "type": "event_msg", "payload": {"type": "token_count", "info": info}}
-    rollout(tmp_path, PARENT, meta(PARENT, 0), turn(1, 1), counted(2, 1), full, counted(5, 2), counted(6, 2, 3))
+    return {"timestamp": at(second), "type": "event_msg", "payload": {"type": "token_count", "info": info}}
+
+
+def test_a_call_that_did_not_fit_into_the_context_window_is_none(tmp_path):
+    rollout(tmp_path, PARENT, meta(PARENT, 0), turn(1, 1), counted(2, 1), full(4), counted(5, 2), counted(6, 2, 3))
     read = read_home(READER, tmp_path)
     assert sorted(record.tokens.output_tokens for record in read.of(PARENT)) == [1, 2, 3]
     assert read.skipped == {"no_usage": 1}
+
+
+def test_a_count_that_follows_a_record_is_no_call_though_its_total_is_another(tmp_path):
+    before_the_update = [meta(PARENT, 0), turn(1, 1), counted(2, 1)]
+    since = [recorded(PARENT, 1, 4, 2), counted(4, 1, 2), full(5), recorded(PARENT, 1, 6, 2, 3), counted(6, 3)]
+    rollout(tmp_path, PARENT, *before_the_update, *since)
+    assert sorted(record.tokens.output_tokens for record in read_home(READER, tmp_path).of(PARENT)) == [1, 2, 3]
