@@ -20,6 +20,7 @@ from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Iterator, Mapping
+from dataclasses import replace
 from pathlib import Path
 from typing import Any, Final
 
@@ -117,6 +118,9 @@ class _Reading:
         self.ended: float | None = state.get("ended")
         self.settled: int = state.get("settled", 0)
         self.priced_to: float | None = state.get("priced_to")
+        # The total that the session began with, and what its sub-agents made of it: their files may be gone later.
+        self.base = claude_totals.known(state.get("base"))
+        self.side = claude_totals.known(state.get("side")) or {}
         self.best: dict[str, tuple[int, Line]] = {}
         self.skipped: Counter[str] = Counter()
         self.flushed = False
@@ -197,12 +201,14 @@ class _Reading:
         start = self.owned.start or 0.0
         own = [call for call in calls.values() if call.session == self.session and call.ts >= start]
         copied = [call for call in calls.values() if call.session != self.session or call.ts < start]
-        total = self.reader.totals.of(self.source.path, start, copied)
+        total = self.reader.totals.of(self.source.path, start, copied, self.base)
         if total is None:
             return
+        gone = claude_cost.gone(self.files, self.side, claude_cost.of_agents(own, self.priced_to))
         self.settled += 1
-        self.priced_to = total.ts
-        extra = claude_cost.settle(own, total)
+        self.priced_to, self.base = total.ts, total.found
+        extra = claude_cost.settle(own, replace(total, base=claude_totals.summed((total.base, gone))))
+        self.side = claude_totals.summed((claude_cost.of_agents(own, total.ts), gone))
         yield self._batch(calls, tuple(self._surplus(total, part) for part in extra))
 
     def _surplus(self, total: claude_totals.Total, part: claude_cost.Surplus) -> Record:
@@ -230,6 +236,8 @@ class _Reading:
             "ended": self.ended,
             "settled": self.settled,
             "priced_to": self.priced_to,
+            "base": claude_totals.kept(self.base),
+            "side": claude_totals.kept(self.side),
             **self.owned.state,
         }
         skipped, self.skipped = self.skipped, Counter()

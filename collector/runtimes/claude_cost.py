@@ -5,17 +5,19 @@ is the surplus, one more record per model. Dollars are Claude Code's own (its pr
 and the surplus by the weights below, the proportions of Anthropic's prices
 (https://docs.claude.com/en/docs/about-claude/pricing), so that each row costs what Claude Code charged for it and the
 session's sum is exactly what it said. No dollars where it says that it did not know a model, nor for a model of which
-the rows hold more than the total: then the total does not cover them.
+the rows hold more than the total: then the total does not cover them. Transcripts are deleted after some weeks: what
+one told while it was there (the total that a fork began with, the rows of a sub-agent) is remembered.
 """
 
 from __future__ import annotations
 
+import os
 import re
 from collections.abc import Iterable, Iterator
 from dataclasses import dataclass
 from typing import Final
 
-from collector.runtimes.claude_totals import Classes, Models, Priced, Total, classes_of, plus
+from collector.runtimes.claude_totals import NONE, Classes, Models, Priced, Total, classes_of, plus, sum_of
 from shim.line import Tokens
 
 # input, cache read, 5-minute write, 1-hour write, output, in twentieths of the input price.
@@ -54,6 +56,21 @@ def settle(calls: Iterable[Priced], total: Total) -> list[Surplus]:
         if surplus is not None:
             found.append(surplus)
     return found
+
+
+def of_agents(calls: Iterable[Priced], until: float | None) -> Models:
+    """What sub-agents used until then (epoch seconds)."""
+    return sum_of(call for call in calls if call.side and until is not None and call.ts <= until)
+
+
+def gone(files: Iterable[str], before: Models, now: Models) -> Models:
+    """What was counted of sub-agents ``before`` and is not there ``now``, where one of the session's files is gone."""
+    left: Models = {}
+    for named, (classes, pico) in before.items() if not all(map(os.path.exists, files)) else ():
+        rest = _minus(classes, now.get(named, (NONE, None))[0])
+        if min(rest) >= 0 and any(rest):
+            left[named] = (rest, None if pico is None else pico * _weight(rest) // _weight(classes))
+    return left
 
 
 def canonical(named: str) -> str:

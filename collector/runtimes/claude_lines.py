@@ -92,7 +92,8 @@ class Named(msgspec.Struct, gc=False):
 
 
 class Call(msgspec.Struct, gc=False):
-    """One API message by its best line. ``grown`` orders the lines of a message; ``pico`` is what it cost."""
+    """One API message by its best line. ``grown`` orders the lines of a message; ``pico`` is what it cost; ``side``:
+    a sub-agent made it."""
 
     grown: int
     session: str
@@ -102,6 +103,7 @@ class Call(msgspec.Struct, gc=False):
     tier: str | None
     pico: int | None
     response_id: str | None
+    side: bool = False
 
 
 def steps(usage: Usage, *kinds: str) -> Iterator[Iteration]:
@@ -193,7 +195,17 @@ def call(line: Line, grown: int, session: str) -> Call | str:
     if usage.iterations:
         for step in steps(usage, COMPACTION):
             tokens = Tokens(*map(_plus, tokens, _tokens(step)))
-    return Call(grown, session, when, model_name(message.model), tokens, tier, pico, message.id or None)
+    return Call(
+        grown,
+        session,
+        when,
+        model_name(message.model),
+        tokens,
+        tier,
+        pico,
+        message.id or None,
+        line.is_sidechain is True,
+    )
 
 
 def advice(line: Line, call: Call) -> Iterator[Call]:
@@ -201,7 +213,7 @@ def advice(line: Line, call: Call) -> Iterator[Call]:
     if line.message is not None and (usage := line.message.usage) is not None:
         for step in steps(usage, ADVISOR):
             named, tier = model_name(step.model), tier_or_none(step.service_tier)
-            yield Call(call.grown, call.session, call.ts, named, _tokens(step), tier, None, None)
+            yield Call(call.grown, call.session, call.ts, named, _tokens(step), tier, None, None, call.side)
 
 
 def _plus(one: int | None, other: int | None) -> int | None:

@@ -11,7 +11,7 @@ from __future__ import annotations
 from collections.abc import Iterable, Iterator
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import Final, Protocol
+from typing import Any, Final, Protocol
 
 from collector.jsonl import LineFile, parse, tail
 from collector.runtimes import SourceError, places
@@ -30,6 +30,7 @@ FIELDS: Final = (
 )
 
 Classes = tuple[int, int, int, int, int]  # input, cache read, cache write, of it 1-hour, output
+NONE: Final[Classes] = (0, 0, 0, 0, 0)
 Models = dict[str, tuple[Classes, int | None]]  # tokens and pico-USD per model; no dollars where they are not known
 
 
@@ -38,6 +39,7 @@ class Priced(Protocol):
 
     ts: float
     pico: int | None
+    side: bool
 
     @property
     def model(self) -> str | None:
@@ -65,12 +67,13 @@ class State:
 
 @dataclass(frozen=True, slots=True)
 class Total:
-    """The last total of a session and the one that it began with."""
+    """The last total of a session and the one that it began with; ``found``: that one, where a transcript told it."""
 
     ts: float
     last: Models
     base: Models
     trusted: bool
+    found: Models | None = None
 
 
 @dataclass(slots=True)
@@ -85,20 +88,23 @@ class Totals:
     def __init__(self) -> None:
         self._folders: dict[Path, _Folder] = {}
 
-    def of(self, path: Path, owner: float, copied: Iterable[Priced]) -> Total | None:
-        """The total of the session in ``path`` that began at ``owner``; ``copied`` are rows of others in its file."""
+    def of(self, path: Path, owner: float, copied: Iterable[Priced], known: Models | None = None) -> Total | None:
+        """The total of the session in ``path`` that began at ``owner``; ``copied`` are rows of others in its file.
+
+        ``known``: the total that it began with, as it was found while the transcript was there that tells it.
+        """
         last: dict[int, State] = {}
         for state in states(path):
             last[state.chain] = state
         if not last:
             return None
-        merged = _sum(state.models for state in last.values())
+        merged = summed(state.models for state in last.values())
         ts = max(state.ts for state in last.values())
         trusted = all(state.trusted for state in last.values())
         found = [self._began_with(path, chain, owner) for chain in last]
         bases = [state.models for state in found if state is not None]
-        base = _sum(bases) if bases else _rows(copied)
-        return Total(ts, merged, base, trusted)
+        began = summed(bases) if bases else known
+        return Total(ts, merged, sum_of(copied) if began is None else began, trusted, began)
 
     def _began_with(self, path: Path, chain: int, owner: float) -> State | None:
         best: State | None = None
@@ -187,7 +193,8 @@ def _state(line: bytes, ts: float) -> State | None:
     return State(ts, chain, models, entry.get("hasUnknownModelCost") is not True)
 
 
-def _sum(parts: Iterable[Models]) -> Models:
+def summed(parts: Iterable[Models]) -> Models:
+    """The sum of totals, model by model."""
     total: Models = {}
     for part in parts:
         for named, (classes, cost) in part.items():
@@ -197,12 +204,21 @@ def _sum(parts: Iterable[Models]) -> Models:
     return total
 
 
-def _rows(calls: Iterable[Priced]) -> Models:
-    total: Models = {}
-    for call in calls:
-        before, _ = total.get(call.model or "", ((0, 0, 0, 0, 0), None))
-        total[call.model or ""] = (plus(before, classes_of(call.tokens)), None)
-    return total
+def sum_of(calls: Iterable[Priced]) -> Models:
+    """The sum of calls, model by model."""
+    return summed({call.model or "": (classes_of(call.tokens), call.pico)} for call in calls)
+
+
+def kept(models: Models | None) -> dict[str, Any] | None:
+    """A total as a state keeps it, JSON-able; ``known`` is the way back."""
+    return None if models is None else {named: [list(classes), pico] for named, (classes, pico) in models.items()}
+
+
+def known(state: Any) -> Models | None:
+    """A total that a state kept."""
+    if not isinstance(state, dict):
+        return None
+    return {named: ((classes[0], *classes[1:]), pico) for named, (classes, pico) in state.items()}
 
 
 def classes_of(tokens: Tokens) -> Classes:

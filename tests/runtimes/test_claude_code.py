@@ -179,6 +179,42 @@ def test_a_silent_copy_belongs_to_the_session_whose_own_lines_came_first(tmp_pat
     assert read.sessions[FORK].started_ts - read.sessions[parent].started_ts == 599
 
 
+def test_a_fork_that_goes_on_after_its_parents_transcript_was_deleted_takes_nothing_over(tmp_path):
+    parent = transcript(tmp_path, PARENT, *compacted())
+    copies = [{**entry, "sessionId": FORK} for entry in compacted()[7:8] + compacted()[9:11]]
+    start = {"type": "queue-operation", "sessionId": FORK, "timestamp": at(9)}
+    lines = [start, *copies, user(FORK, "f-1", 9.1), call(FORK, 7, 9.2), cost_state(FORK, 1, 2, 4, 5, 6, 7)]
+    transcript(tmp_path, FORK, *lines)
+    read = read_home(ClaudeCode(), tmp_path)
+    parent.unlink()
+    transcript(tmp_path, FORK, *lines, call(FORK, 8, 60), cost_state(FORK, 1, 2, 4, 5, 6, 7, 8))
+    take_all(read, ClaudeCode(), tmp_path)
+    assert sorted(record.key for record in read.of(FORK)) == ["msg_mock_7", "msg_mock_8"]
+    assert dollars(read.of(FORK)) == pytest.approx(price(7, 8), abs=1e-12)
+
+
+@pytest.mark.parametrize("deleted", [["a1"], ["a1", "a2"]])
+def test_sub_agents_whose_files_were_deleted_are_not_counted_once_more_by_the_next_total(tmp_path, deleted):
+    lines = [user(PARENT, "u", 1), call(PARENT, 1, 2), user(PARENT, "v", 8), cost_state(PARENT, 1, 2, 3, 4)]
+    agents = transcript(tmp_path, PARENT, *lines).with_suffix("") / "subagents"
+    write(agents / "agent-a1.jsonl", call(PARENT, 2, 3, isSidechain=True))
+    write(agents / "agent-a2.jsonl", call(PARENT, 3, 4, isSidechain=True))
+    read = read_home(ClaudeCode(), tmp_path)
+    for name in deleted:
+        (agents / f"agent-{name}.jsonl").unlink()
+    for number, second in ((5, 60), (6, 61)):
+        lines += [call(PARENT, number, second), cost_state(PARENT, *range(1, number + 1))]
+        transcript(tmp_path, PARENT, *lines)
+        take_all(read, ClaudeCode(), tmp_path)
+        assert total(read.of(PARENT), "output_tokens") == used(*range(1, number + 1))["outputTokens"]
+        assert dollars(read.of(PARENT)) == pytest.approx(price(*range(1, number + 1)), abs=1e-9)
+
+
+def take_all(read: Read, reader: ClaudeCode, home: Path) -> None:
+    for source in reader.sources(home, {}):
+        read.take(reader, source)
+
+
 def test_dollars_of_a_model_that_claude_code_did_not_know_are_not_believed(tmp_path):
     transcript(tmp_path, PARENT, user(PARENT, "u", 1), call(PARENT, 1, 2), cost_state(PARENT, 1, 2, known=False))
     read = read_home(ClaudeCode(), tmp_path)
