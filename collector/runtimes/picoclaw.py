@@ -2,8 +2,8 @@
 
 Verified in https://github.com/sipeed/picoclaw (pkg/memory, pkg/session): ``workspace/sessions/<key>.jsonl`` with a
 message a line, ``.meta.json`` beside it with the session's key and times. The times of assistant messages are what
-usage lines are matched to; a message itself is never read. Each agent has a workspace of its own: the one
-that the configuration names, else ``workspace-<agent>`` beside the default one (pkg/agent/instance.go).
+usage lines are matched to; a message itself is never read. Each agent has a workspace of its own: the one that the
+configuration names, else ``workspace-<agent>`` beside the default one (pkg/agent/instance.go).
 """
 
 from __future__ import annotations
@@ -101,8 +101,8 @@ def _named(home: Path, agent: object) -> Iterator[Path]:
 READER: Final = PicoClaw()
 FACTS: Final = Facts(
     runtime=RUNTIME,
-    paths="~/.picoclaw/workspace/sessions/<key>.jsonl, .meta.json",
-    variables="PICOCLAW_HOME, PICOCLAW_AGENTS_DEFAULTS_WORKSPACE",
+    paths="~/.picoclaw/{workspace, workspace-<agent>}/sessions/<key>.jsonl, .meta.json; those of config.json",
+    variables="PICOCLAW_HOME, PICOCLAW_CONFIG, PICOCLAW_AGENTS_DEFAULTS_WORKSPACE",
     aggregation="sessions and times of turns only",
     input_includes_cache="-",
     reasoning_in_output="-",
