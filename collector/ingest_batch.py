@@ -13,7 +13,7 @@ import msgspec
 from collector.call import MAX_PLAUSIBLE
 from collector.ingest_sessions import SessionLists, epoch_ms, record_key
 from collector.ledger.interning import Shape
-from collector.ledger.schema import UNDATED
+from collector.ledger.schema import COUNTS, TAKEN_BACK, UNDATED
 from collector.ledger.settle import Settler, side_of
 from collector.ledger.writer import AT, Row, Stored, Transaction
 from collector.merge import Version, is_evidence, prefer, version
@@ -66,7 +66,7 @@ class BatchStep:
     def _merge(self, best: dict[bytes, tuple[Version, Record]], holders: list[tuple[bytes, int]]) -> None:
         stored, expired = self._tx.stored(best), self._tx.expired(best)
         added, replaced, versions = [], [], []
-        paid: dict[bytes, int] = {}
+        paid: dict[bytes, int | None] = {}
         for key, (mine, record) in best.items():
             old = stored.get(key)
             if key in expired:
@@ -74,11 +74,11 @@ class BatchStep:
                 continue
             if old is not None and not prefer(mine, old.version):
                 self.known += 1
-                paid[key] = old.row[AT["session"]]
+                paid[key] = _payer(old.row)
                 continue
             number, vm = (old.id, old.vm) if old else (self._tx.vendor_id(), self._vm)
             row = self._row(number, vm, record)
-            paid[key] = row[AT["session"]]
+            paid[key] = _payer(row)
             versions.append((key, number, mine))
             self._seed(vm, record, row, old)
             if old is None:
@@ -97,7 +97,7 @@ class BatchStep:
         if record.grain == "session":
             return
         for values in (row, old.row if old else None):
-            if values is not None and values[AT["ts"]] is not None:
+            if values is not None and values[AT["ts"]] is not None and values[AT["withdrawn"]] != TAKEN_BACK:
                 cell = dict(zip(AT, values, strict=True))
                 tokens = Tokens(*(cell[name] for name in TOKEN_CLASSES))
                 side = side_of(
@@ -147,7 +147,7 @@ class BatchStep:
             None,
             self._response(record),
             epoch_ms(record.ended_ts),
-            0,
+            TAKEN_BACK if record.taken_back else COUNTS,
         )
 
     def _price(self, record: Record) -> tuple[int | None, int, int | None]:
@@ -168,6 +168,12 @@ class BatchStep:
         if self._tx.keep_evidence([row]):
             self.evidence += 1
             self._tx.refuse("token_blind_record", record.runtime, self._vm, key.hex(), epoch_ms(record.ts))
+
+
+def _payer(row: Row) -> int | None:
+    """The session that a record counts for."""
+    session: int = row[AT["session"]]
+    return None if row[AT["withdrawn"]] == TAKEN_BACK else session
 
 
 def sane(record: Record) -> Record:

@@ -32,6 +32,7 @@ class Record(msgspec.Struct, frozen=True, gc=False, array_like=True):
     ``vendor_basis``: ``billed`` or ``runtime_price``. ``caveat``: why a figure is only estimated, else ``None``.
     ``local``: evidence that a local provider served the call, so that its cost is a real zero.
     ``provider``: provider as the source names it. ``response_id``: the provider's id, hashed at ingest, never stored.
+    ``taken_back``: the source no longer stands behind the record (another one has the call): it counts nowhere.
     ``acu_micro``: Devin ACU in millionths. ``usage``, ``outcome``: as in a line; stores: ``reported``, ``completed``.
     """
 
@@ -59,6 +60,7 @@ class Record(msgspec.Struct, frozen=True, gc=False, array_like=True):
     outcome: str = "completed"
     duration_ms: int | None = None
     ended_ts: float | None = None
+    taken_back: bool = False
 
 
 @dataclass(frozen=True, slots=True)

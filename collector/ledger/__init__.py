@@ -37,8 +37,8 @@ class Entry:
 
     ``id``: ``<boot>-<seq>`` of a usage line, or 32 hex digits (keyed by runtime and the store's own key). ``ts_ms`` is
     ``None`` where the source knows no time. ``session_ref``: a line's opaque reference. ``attribution``: how a line
-    found its session, or ``stand_in`` for a call that nobody metered. ``withdrawn``: why the record
-    counts nowhere (``twin``, ``metered``), ``None`` while it counts. ``rates``: the canonical JSON of the rates used.
+    found its session, or ``stand_in`` for a call that nobody metered. ``withdrawn``: why the record counts nowhere
+    (``twin``, ``metered``, ``taken_back``), ``None`` while it counts. ``rates``: the canonical JSON of the rates used.
     """
 
     id: str

@@ -19,11 +19,13 @@ SEQ_BITS: Final = 40
 UNDATED: Final = -(2**31)
 MICRO: Final = 10**6
 
-# ``record.withdrawn``: why a record counts nowhere.
+# ``record.withdrawn``: why a record counts nowhere. TWIN: a line of a call that a store has; METERED: a stand-in for
+# which a line turned up; TAKEN_BACK: what its own store has elsewhere by now (``Record.taken_back``).
 COUNTS: Final = 0
 TWIN: Final = 1
 METERED: Final = 2
-WITHDRAWN: Final = {TWIN: "twin", METERED: "metered"}
+TAKEN_BACK: Final = 3
+WITHDRAWN: Final = {TWIN: "twin", METERED: "metered", TAKEN_BACK: "taken_back"}
 
 
 # Types as the tables below write them; ``!`` forbids NULL.

@@ -15,7 +15,7 @@ from typing import Any, Final, NamedTuple
 
 from collector.attribution import BY_REFERENCE, LATE_MS, Found, Turn, contradicts, find
 from collector.ledger.interning import Shape
-from collector.ledger.schema import COUNTS, METERED, SHAPE, TWIN
+from collector.ledger.schema import COUNTS, METERED, SHAPE, TAKEN_BACK, TWIN
 from collector.ledger.writer import AT, Transaction
 from collector.merge import LONGEST_CALL_MS, TWIN_SLACK_MS, Side, fits, twins
 from shim.line import TOKEN_CLASSES, Tokens
@@ -31,7 +31,8 @@ _TOKENS: Final = ", ".join(f"record.{name}" for name in TOKEN_CLASSES)
 SIDES: Final = f"""SELECT record.id, shape.vm, record.ts, record.duration_ms, record.ended,
     shape.model, record.response, {_TOKENS} FROM record JOIN shape ON shape.no = record.shape
     WHERE record.ts BETWEEN ? AND ? AND shape.source = ?
-    AND shape.grain != 'session' AND ifnull(shape.attribution, '') != '{STAND_IN}'"""
+    AND shape.grain != 'session' AND ifnull(shape.attribution, '') != '{STAND_IN}'
+    AND record.withdrawn != {TAKEN_BACK}"""
 TWIN_LINES: Final = f"SELECT id FROM record WHERE withdrawn = {TWIN} AND id IN ({{}})"
 LINES: Final = """SELECT record.id, record.ts, ifnull(record.duration_ms, 0) AS duration, record.session, record.ref,
     shape.model, shape.attribution, named.session AS named

@@ -4,7 +4,8 @@ Its ``usage`` is cumulative and, unlike the manifest's, includes teammates. A ru
 totals of its last usage event, and a model only where ``--verbose`` had it begin with ``run_start``. A stream names no
 session, so a run that is also in the session store is left to the store: one of which a message within the run's time
 is of the same model or has the counts of one of its usage events. A store learns of a message later than the stream
-does; what was counted until then is taken back. Models that Cline gives away have their cost forced to 0 here.
+does; what was counted until then is taken back, and the session with it, of which nothing but the record tells. Models
+that Cline gives away have their cost forced to 0 here.
 """
 
 from __future__ import annotations
@@ -14,7 +15,7 @@ from pathlib import Path
 from typing import Any, Final
 
 from collector import jsonl
-from collector.record import Record, Session
+from collector.record import Record
 from collector.runtimes import Batch, Source, values
 from collector.runtimes.cline_sessions import MESSAGES, RUNTIME, USAGE_KEYS, counts_of, money, tokens_of
 from collector.runtimes.counts import Counts
@@ -23,7 +24,6 @@ from collector.runtimes.places import subfolders
 START: Final = "run_start"
 RESULT: Final = "run_result"
 RUNNING: Final = {f"total{key[0].upper()}{key[1:]}": key for key in USAGE_KEYS}
-NONE_LEFT: Final = Counts(0, 0, None, 0, 0, 0)
 # Clocks of one machine, read some calls apart.
 SLACK_SECONDS: Final = 2.0
 
@@ -87,41 +87,35 @@ def read_stream(source: Source, state: dict[str, Any] | None) -> Batch:
     elif any(_holds(Path(entry.path), run) for part in source.parts for entry in subfolders(part)):
         batch.skipped["copy"] += 1
         if counted is not None:
-            _add(batch, source.path.name, run, NONE_LEFT, counted + 1)
+            batch.records.append(_record(source.path.name, run, run.counts, counted + 1, taken_back=True))
     else:
         revision = 2 * run.counts.size + run.final
-        _add(batch, source.path.name, run, run.counts, revision)
+        batch.records.append(_record(source.path.name, run, run.counts, revision))
         batch.state = {"counted": max(revision, counted or 0)}
     return batch
 
 
-def _add(batch: Batch, name: str, run: _Run, counts: Counts, revision: int) -> None:
-    first, last = run.first or 0.0, run.last or 0.0
-    session = values.reference(f"stream:{name}") or f"stream:{first:.3f}"
+def _record(name: str, run: _Run, counts: Counts, revision: int, *, taken_back: bool = False) -> Record:
+    first = run.first or 0.0
     pico, basis = money(counts, run.provider, local=False)
-    if counts is NONE_LEFT:
-        pico, basis = 0, "runtime_price"
-    elif not pico:
-        pico, basis = None, None
-    batch.records.append(
-        Record(
-            runtime=RUNTIME,
-            key=f"stream:{first:.3f}",
-            session_id=session,
-            ts=last,
-            tokens=tokens_of(counts),
-            model=run.model,
-            model_source="log" if run.model else "none",
-            provider=run.provider,
-            grain="session",
-            owner=first,
-            revision=revision,
-            vendor_pico=pico,
-            vendor_basis=basis,
-            usage="reported" if run.final or counts is NONE_LEFT else "partial",
-        )
+    return Record(
+        runtime=RUNTIME,
+        key=f"stream:{first:.3f}",
+        session_id=values.reference(f"stream:{name}") or f"stream:{first:.3f}",
+        ts=first,
+        tokens=tokens_of(counts),
+        model=run.model,
+        model_source="log" if run.model else "none",
+        provider=run.provider,
+        grain="session",
+        owner=first,
+        revision=revision,
+        vendor_pico=pico or None,
+        vendor_basis=basis if pico else None,
+        usage="reported" if run.final else "partial",
+        ended_ts=run.last,
+        taken_back=taken_back,
     )
-    batch.sessions.append(Session(RUNTIME, session, first, last, run.model, "log" if run.model else "none"))
 
 
 def _holds(folder: Path, run: _Run) -> bool:

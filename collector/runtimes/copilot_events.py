@@ -78,7 +78,11 @@ def read_events(source: Source, state: dict[str, Any] | None) -> Batch:
         batch.skipped["in_ledger"] += 1
         batch.state = {"ledger": True}
         calls = _read(source.path, session, ledger - {session}, Batch()).calls if counted else ()
-        batch.records = [_taken_back(call) for call in calls if call.key in counted]
+        batch.records = [
+            msgspec.structs.replace(call, revision=call.revision + 1, taken_back=True)
+            for call in calls
+            if call.key in counted
+        ]
         return batch
     events = _read(source.path, session, ledger, batch)
     batch.records = events.calls or list(_shutdowns(events))
@@ -86,13 +90,6 @@ def read_events(source: Source, state: dict[str, Any] | None) -> Batch:
     model = batch.records[-1].model if batch.records else None
     batch.sessions.append(Session(RUNTIME, session, events.first, events.last, model, "log" if model else "none"))
     return batch
-
-
-def _taken_back(call: Record) -> Record:
-    nothing = Tokens(0, 0, 0, None, 0, 0)
-    return msgspec.structs.replace(
-        call, tokens=nothing, revision=call.revision + 1, vendor_pico=0, vendor_basis="billed", caveat=None
-    )
 
 
 def _read(path: Path, session: str, ledger: frozenset[str], batch: Batch) -> _Events:

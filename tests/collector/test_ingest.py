@@ -248,6 +248,24 @@ def test_the_same_record_in_two_homes_counts_once_and_a_fork_for_the_session_tha
     assert machine.refused() == {"copy": 1}
 
 
+def test_a_record_that_its_store_takes_back_is_a_copy_and_counts_nowhere(machine):
+    first = record("event", START, COUNTS, PRICED, "early")
+    same = record("row", START + 1, COUNTS, PRICED, "s")
+    machine.shelf.batches["events"] = [Batch(records=[first])]
+    machine.read()
+    assert (set(machine.sessions()), machine.query.total().calls) == ({"early"}, 1)
+    machine.shelf.batches = {"events": [Batch(records=[msgspec.structs.replace(first, revision=1, taken_back=True)])]}
+    machine.shelf.batches["ledger"] = [Batch(records=[same])]
+    for _ in range(2):
+        machine.ledger.select("UPDATE store SET stamp = ''")
+        machine.read()
+        assert (set(machine.sessions()), machine.query.total().calls) == ({"s"}, 1)
+        assert machine.refused() == {"copy": 1}
+    machine.write(usage(1, response=None))
+    machine.read()
+    assert machine.refused() == {"copy": 1, "twin": 1}
+
+
 def test_a_clones_copy_of_a_session_is_listed_once_it_goes_on_there(machine):
     paid = record("k", START, COUNTS, PRICED, "s", owner=START)
     own = msgspec.structs.replace(paid, key="k2", ts=START + 40)

@@ -82,7 +82,7 @@ def worlds(draw, alike=False):
         ts = START + (draw(st.integers(0, 4)) * 3 if alike else draw(st.integers(0, 40_000)) + number / 1000)
         tokens = Tokens(100 + size, draw(st.sampled_from((None, 5))) if not alike else 5, 0, 0, size, None)
         model = draw(st.sampled_from((PRICED, UNPRICED, None)))
-        kind = draw(st.sampled_from(("metered", "own", "twin", "lookalike", "foreign", "unmetered")))
+        kind = draw(st.sampled_from(("metered", "own", "twin", "lookalike", "foreign", "unmetered", "taken_back")))
         name, session = f"msg_{number}", f"session-{draw(st.integers(1, 3))}"
         tell(world, draw, kind, number, ts, tokens, model, name, session, lines, records, turns)
     for owner, turn in turns:
@@ -96,12 +96,14 @@ def worlds(draw, alike=False):
 def tell(world, draw, kind, number, ts, tokens, model, name, session, lines, records, turns):
     """Write down one call where its kind says that it is told of."""
     runtime = "picoclaw" if kind in ("metered", "unmetered") else "claude_code"
-    world.calls[runtime] += 1
+    if kind != "taken_back":
+        world.calls[runtime] += 1
     if kind == "unmetered":
         turns.append((f"chat-{draw(st.integers(1, 2))}", (ts + 100_000, None)))
         world.unmetered += 1
         return
-    world.tokens[runtime] += tokens.total
+    if kind != "taken_back":
+        world.tokens[runtime] += tokens.total
     if kind == "metered":
         lines.append(line(number, "picoclaw", ts, tokens, model, f"ref-{draw(st.integers(1, 2))}"))
         if draw(st.booleans()):
@@ -115,6 +117,8 @@ def tell(world, draw, kind, number, ts, tokens, model, name, session, lines, rec
         lines.append(line(number, "picoclaw", ts, tokens, model))
     elif kind == "foreign":
         lines.append(line(number, "claude_code", ts, tokens, model))
+    elif kind == "taken_back":
+        records.append(msgspec.structs.replace(own, revision=4, taken_back=True))
     records.append(own)
     if draw(st.booleans()):
         records.append(msgspec.structs.replace(own, session_id=f"fork-of-{session}", owner=START + 60_000))

@@ -38,11 +38,13 @@ LINES = st.builds(
     st.integers(1, 4), TOKENS, COSTS, st.sampled_from(["a", "b"]), st.sampled_from([None, "twin"]), TIMES,
 )  # fmt: skip
 RECORDS = st.builds(
-    lambda number, tokens, vm, session, owner, revision, cost, at: record(
-        number, tokens=tokens, vm=vm, session_id=session, owner_ms=owner, revision=revision, cost_pico=cost, ts_ms=at
+    lambda number, tokens, vm, session, owner, revision, cost, at, withdrawn: record(
+        number, tokens=tokens, vm=vm, session_id=session, owner_ms=owner, revision=revision, cost_pico=cost, ts_ms=at,
+        withdrawn=withdrawn,
     ),
     st.integers(1, 3), TOKENS, st.sampled_from(["vm1", "vm2"]), st.sampled_from(["a", "b"]),
     st.sampled_from([NOON, NOON + 1]), st.integers(0, 2), COSTS, TIMES,
+    st.sampled_from([None, "taken_back"]),
 )  # fmt: skip
 ENTRIES = st.lists(st.one_of(LINES, RECORDS), max_size=4, unique_by=lambda e: e.id)
 APPENDS = st.lists(st.tuples(ENTRIES, st.booleans(), st.booleans()))

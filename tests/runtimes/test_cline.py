@@ -340,6 +340,7 @@ def test_a_run_that_was_counted_before_its_message_was_stored_is_taken_back(stor
     for _ in range(2):
         store.again(read)
         assert (total(read.records.values(), "input_tokens"), dollars(read.records.values())) == (100, 0.5)
+        assert (read.of("stream:run.ndjson"), "stream:run.ndjson" in read.sessions) == ([], False)
 
 
 def test_a_run_that_was_killed_has_the_model_that_it_began_with(store):

@@ -216,7 +216,7 @@ def test_a_call_that_was_in_the_events_before_it_was_in_the_ledger_counts_once(s
     for _ in range(2):
         for source in READER.sources(store.home, {}):
             read.take(READER, source)
-        assert (total(read.of("e"), "input_tokens"), dollars(read.of("e"))) == (10, 0.01)
+        assert (total(read.of("e"), "input_tokens"), dollars(read.of("e")), len(read.of("e"))) == (10, 0.01, 1)
 
 
 def test_events_stay_out_once_the_ledger_had_the_session(store):

@@ -18,7 +18,7 @@ HERE = Path(__file__).parent
 class Read:
     """What came out of reading sources: the records that stay, the sessions, what was skipped."""
 
-    records: dict[str, Record] = field(default_factory=dict)
+    latest: dict[str, Record] = field(default_factory=dict)
     sessions: dict[str, Session] = field(default_factory=dict)
     skipped: dict[str, int] = field(default_factory=dict)
     states: dict[Path, dict] = field(default_factory=dict)
@@ -34,16 +34,21 @@ class Read:
             if batch.state is not None:
                 self.states[source.path] = json.loads(json.dumps(batch.state))
 
+    @property
+    def records(self) -> dict[str, Record]:
+        """The records that count, by their keys."""
+        return {key: record for key, record in self.latest.items() if not record.taken_back}
+
     def keep(self, record: Record) -> None:
         """The session that paid owns a call; within one session the later revision replaces the earlier."""
-        known = self.records.get(record.key)
+        known = self.latest.get(record.key)
         if known is None:
-            self.records[record.key] = record
+            self.latest[record.key] = record
         elif known.session_id == record.session_id:
             if record.revision > known.revision:
-                self.records[record.key] = record
+                self.latest[record.key] = record
         elif record.owner < known.owner:
-            self.records[record.key] = record
+            self.latest[record.key] = record
 
     def of(self, session: str) -> list[Record]:
         """The records that a session keeps."""
