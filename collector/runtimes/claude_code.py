@@ -19,8 +19,7 @@ cache, thinking is inside output. True here:
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Iterator, Mapping
-from dataclasses import replace
+from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import Any, Final
 
@@ -32,19 +31,17 @@ from collector.runtimes import (
     Source,
     SourceError,
     claude_copies,
-    claude_cost,
     claude_lines,
     claude_totals,
     places,
 )
+from collector.runtimes.claude_account import RUNTIME, Account
 from collector.runtimes.claude_lines import Call, Line
 from collector.runtimes.claude_owner import Ownership
 from collector.runtimes.kin import Search
 from collector.runtimes.lineage import Lineage
 from collector.runtimes.values import latest, mapping, reference
-from collector.runtimes.values import model as model_name
 
-RUNTIME: Final = "claude_code"
 AGENT: Final = "agent-"
 # A line without it tells of no usage. Longer than "usage":, so it is found sooner.
 OUTPUT: Final = b'"output_tokens":'
@@ -116,11 +113,7 @@ class _Reading:
         self.session = _session_of(source.path)
         self.owned = Ownership(reader.lineage, source.path, self.session, state)
         self.ended: float | None = state.get("ended")
-        self.settled: int = state.get("settled", 0)
-        self.priced_to: float | None = state.get("priced_to")
-        # The total that the session began with, and what its sub-agents made of it: their files may be gone later.
-        self.base = claude_totals.known(state.get("base"))
-        self.side = claude_totals.known(state.get("side")) or {}
+        self.account = Account(self.session, state)
         self.best: dict[str, tuple[int, Line]] = {}
         self.skipped: Counter[str] = Counter()
         self.flushed = False
@@ -185,8 +178,7 @@ class _Reading:
                 if line.message is not None and line.message.usage is not None and line.message.usage.iterations:
                     for number, told in enumerate(claude_lines.advice(line, call)):
                         calls[f"{key}:advisor:{number}"] = told
-                if self.priced_to is not None and call.ts <= self.priced_to:
-                    self.reopened = True
+                self.reopened = self.reopened or self.account.covers(call)
         self.best = {}
         return calls
 
@@ -201,43 +193,18 @@ class _Reading:
         start = self.owned.start or 0.0
         own = [call for call in calls.values() if call.session == self.session and call.ts >= start]
         copied = [call for call in calls.values() if call.session != self.session or call.ts < start]
-        total = self.reader.totals.of(self.source.path, start, copied, self.base)
-        if total is None:
-            return
-        gone = claude_cost.gone(self.files, self.side, claude_cost.of_agents(own, self.priced_to))
-        self.settled += 1
-        self.priced_to, self.base = total.ts, total.found
-        extra = claude_cost.settle(own, replace(total, base=claude_totals.summed((total.base, gone))))
-        self.side = claude_totals.summed((claude_cost.of_agents(own, total.ts), gone))
-        yield self._batch(calls, tuple(self._surplus(total, part) for part in extra))
+        total = self.reader.totals.of(self.source.path, start, copied, self.account.base)
+        if total is not None:
+            yield self._batch(calls, self.account.settle(own, total, self.files, self.owned))
 
-    def _surplus(self, total: claude_totals.Total, part: claude_cost.Surplus) -> Record:
-        return Record(
-            RUNTIME,
-            f"cost-state:{self.session}:{part.model}",
-            self.session,
-            total.ts,
-            part.tokens,
-            model=model_name(part.model),
-            grain="session",
-            owner=self.owned.start or total.ts,
-            revision=self.settled,
-            parent_session_id=self.owned.parent,
-            vendor_pico=part.pico,
-            vendor_basis=None if part.pico is None else "runtime_price",
-        )
-
-    def _batch(self, calls: dict[str, Call], surplus: tuple[Record, ...]) -> Batch:
+    def _batch(self, calls: dict[str, Call], surplus: Sequence[Record]) -> Batch:
         records = [self._record(key, call) for key, call in calls.items()]
         session = Session(RUNTIME, self.session, self.owned.start, self.ended, parent_session_id=self.owned.parent)
         listed = self.ended is not None and not self.source.path.name.startswith(AGENT)
         state = {
             "files": dict(self.files),
             "ended": self.ended,
-            "settled": self.settled,
-            "priced_to": self.priced_to,
-            "base": claude_totals.kept(self.base),
-            "side": claude_totals.kept(self.side),
+            **self.account.state,
             **self.owned.state,
         }
         skipped, self.skipped = self.skipped, Counter()
@@ -257,7 +224,7 @@ class _Reading:
             "anthropic" if named and named.startswith("claude") else None,
             owner=self.owned.start if mine and self.owned.start is not None else call.ts,
             # What a session says of its own call goes before what a copy says of it, whose totals are another's.
-            revision=(self.settled << 40 if mine else 0) | call.grown << 1 | mine,
+            revision=(self.account.settled << 40 if mine else 0) | call.grown << 1 | mine,
             parent_session_id=self.owned.parent if mine else None,
             vendor_pico=call.pico,
             vendor_basis=None if call.pico is None else "runtime_price",

@@ -1,9 +1,11 @@
 """Claude Code's ``cost-state`` lines: the running total of a session, in tokens and dollars per model (since 2.1).
 
-The line has no time of its own; it is as late as the last dated line before it. It also holds what no transcript row
-tells: compaction, titles, sub-agents that were reaped. A session that was forked or resumed goes on from the total
-that it found, recognisable by an equal ``startTime``; after ``/clear`` a new one begins. This module finds the last
-total of a session and the one that it began with; ``claude_cost`` makes money of them.
+The line has no date. It is written after the last dated line before it, and no sooner than its process's clock tells:
+that begins at ``startTime`` (epoch ms), ``totalDuration`` (ms) is how long it ran, and it stands still between two
+processes. So a background agent's calls after the last dated line are known to be part of the total. It also holds
+what no transcript row tells: compaction, titles, sub-agents that were reaped. A session that was forked or resumed goes
+on from the total that it found, recognisable by an equal ``startTime``; after ``/clear`` a new one begins. This module
+finds the last total of a session and the one that it began with; ``claude_cost`` makes money of them.
 """
 
 from __future__ import annotations
@@ -52,7 +54,7 @@ class Priced(Protocol):
 
 @dataclass(frozen=True, slots=True)
 class State:
-    """One ``cost-state`` line: as late as ``ts``, of the process chain ``chain``; tokens and pico-USD per model."""
+    """One ``cost-state`` line: not before ``ts``, of the process chain ``chain``; tokens and pico-USD per model."""
 
     ts: float
     chain: int
@@ -157,20 +159,21 @@ def _chain_in_tail(path: Path) -> int | None:
         return None
     end = end_of_file.find(b"\n", at)
     start = end_of_file.rfind(b"\n", 0, at) + 1
-    state = _state(end_of_file[start : end if end >= 0 else len(end_of_file)], 0.0)
+    state = _state(end_of_file[start : end if end >= 0 else len(end_of_file)], 0.0, {})
     return state.chain if state else None
 
 
 def states(path: Path) -> Iterator[State]:
     """Every total in a transcript, in the order of the file; none where it cannot be read."""
     before = 0.0
+    clocks: dict[int, tuple[float, float]] = {}
     try:
         for block in LineFile(path).blocks():
             at = block.find(NEEDLE)
             while at >= 0:
                 start, end = block.rfind(b"\n", 0, at) + 1, block.find(b"\n", at)
                 before = last_time(block, start) or before
-                state = _state(block[start:end], before)
+                state = _state(block[start:end], before, clocks)
                 if state is not None:
                     yield state
                 at = block.find(NEEDLE, end)
@@ -179,7 +182,8 @@ def states(path: Path) -> Iterator[State]:
         return
 
 
-def _state(line: bytes, ts: float) -> State | None:
+def _state(line: bytes, before: float, clocks: dict[int, tuple[float, float]]) -> State | None:
+    """The total of a line after a dated one; ``clocks``: per chain when its last total was written and its duration."""
     entry = parse(line)
     if entry is None or entry.get("type") != "cost-state":
         return None
@@ -190,6 +194,11 @@ def _state(line: bytes, ts: float) -> State | None:
         cost = usd(mapping(used).get("costUSD"))
         models[str(named)] = ((values[0], values[1], values[2], values[3], values[4]), cost)
     chain = count(entry.get("startTime")) or 0
+    written, duration = clocks.get(chain, (chain / 1000, 0.0))
+    lasted = count(entry.get("totalDuration"))
+    ts = before if lasted is None else max(before, written + lasted / 1000 - duration)
+    if lasted is not None:
+        clocks[chain] = ts, lasted / 1000
     return State(ts, chain, models, entry.get("hasUnknownModelCost") is not True)
 
 

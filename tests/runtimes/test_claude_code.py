@@ -10,6 +10,7 @@ from hypothesis import strategies as st
 
 from collector.record import PICO
 from collector.runtimes.claude_code import READER, ClaudeCode
+from collector.runtimes.values import iso
 from tests.runtimes.transcripts import Read, dollars, read_home, total, write
 
 MODEL = "claude-sonnet-4-5"
@@ -21,6 +22,10 @@ FORK = "0d3e7d4e-ea58-41a7-9ed1-e2054fea24d1"
 
 def at(second: float) -> str:
     return f"2026-11-30T20:{int(second) // 60:02d}:{second % 60:06.3f}Z"
+
+
+def epoch(second: float) -> float:
+    return iso(at(second)) or 0.0
 
 
 def user(session: str, uuid: str, second: float, **more) -> dict:
@@ -62,10 +67,10 @@ def price(*numbers: int) -> float:
     return sum(a * b for a, b in zip((*parts, u["outputTokens"]), PRICES, strict=True)) / 1e6
 
 
-def cost_state(session: str, *numbers: int, start: int = 1796069802040, known: bool = True) -> dict:
+def cost_state(session: str, *numbers: int, start: int = 1796069802040, known: bool = True, **more) -> dict:
     usage = {MODEL: {**used(*numbers), "costUSD": price(*numbers)}}
     entry = {"type": "cost-state", "sessionId": session, "totalCostUSD": price(*numbers), "startTime": start}
-    return {**entry, "modelUsage": usage, "hasUnknownModelCost": not known}
+    return {**entry, "modelUsage": usage, "hasUnknownModelCost": not known, **more}
 
 
 def transcript(home: Path, session: str, *entries: dict) -> Path:
@@ -255,6 +260,40 @@ def test_sub_agents_rows_are_covered_by_the_total_of_their_session(tmp_path):
     write(path.with_suffix("") / "subagents" / "agent-a1.jsonl", agent)
     read = read_home(ClaudeCode(), tmp_path)
     assert sorted(record.key for record in read.of(PARENT)) == ["msg_mock_1", "msg_mock_2"]
+    assert dollars(read.of(PARENT)) == pytest.approx(price(1, 2), abs=1e-12)
+
+
+def test_a_background_agents_calls_after_the_last_dated_line_are_part_of_a_total_that_was_written_later(tmp_path):
+    began = int(epoch(1) * 1000)
+    lines = [user(PARENT, "u", 1), call(PARENT, 1, 5), cost_state(PARENT, 1, start=began, totalDuration=4_500)]
+    path = transcript(tmp_path, PARENT, *lines)
+    agent = path.with_suffix("") / "subagents" / "agent-a1.jsonl"
+    rows = [call(PARENT, 2, 30, isSidechain=True)]
+    write(agent, *rows)
+    read = read_home(READER, tmp_path)
+    # Ten minutes later the session is resumed: its clock goes on from where it stood.
+    paused = [cost_state(PARENT, 1, 2, start=began, totalDuration=40_000), user(PARENT, "v", 700)]
+    later = [call(PARENT, 3, 702), cost_state(PARENT, 1, 2, 3, start=began, totalDuration=42_100)]
+    last = cost_state(PARENT, 1, 2, 3, 4, start=began, totalDuration=62_000)
+    for more, numbers in (([paused[0]], (1, 2)), ([paused[1], *later], (1, 2, 3)), ([last], (1, 2, 3, 4))):
+        lines += more
+        if 4 in numbers:
+            write(agent, *rows, call(PARENT, 4, 720, isSidechain=True))
+        transcript(tmp_path, PARENT, *lines)
+        take_all(read, READER, tmp_path)
+        assert sorted(read.records) == [f"msg_mock_{number}" for number in numbers]
+        assert dollars(read.of(PARENT)) == pytest.approx(price(*numbers), abs=1e-12)
+        assert read_home(ClaudeCode(), tmp_path).facts() == read.facts()
+
+
+def test_a_surplus_that_turns_out_to_be_a_row_is_taken_back(tmp_path):
+    lines = [user(PARENT, "u", 1), call(PARENT, 1, 2), user(PARENT, "v", 9), cost_state(PARENT, 1, 2)]
+    agent = transcript(tmp_path, PARENT, *lines).with_suffix("") / "subagents" / "agent-a1.jsonl"
+    read = read_home(READER, tmp_path)
+    assert total(read.of(PARENT), "input_tokens") == used(1, 2)["inputTokens"]
+    write(agent, call(PARENT, 2, 3, isSidechain=True))
+    take_all(read, READER, tmp_path)
+    assert sorted(read.records) == ["msg_mock_1", "msg_mock_2"]
     assert dollars(read.of(PARENT)) == pytest.approx(price(1, 2), abs=1e-12)
 
 
