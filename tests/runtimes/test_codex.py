@@ -252,3 +252,9 @@ def test_a_count_that_follows_a_record_is_no_call_though_its_total_is_another(tm
     since = [recorded(PARENT, 1, 4, 2), counted(4, 1, 2), full(5), recorded(PARENT, 1, 6, 2, 3), counted(6, 3)]
     rollout(tmp_path, PARENT, *before_the_update, *since)
     assert sorted(record.tokens.output_tokens for record in read_home(READER, tmp_path).of(PARENT)) == [1, 2, 3]
+
+
+def test_a_session_that_was_resumed_before_totals_went_on_begins_to_count_anew(tmp_path):
+    second = counted(9, 5, 6)
+    rollout(tmp_path, PARENT, meta(PARENT, 0), turn(1, 1), counted(2, 1), turn(2, 5), counted(6, 5), second, second)
+    assert sorted(record.tokens.output_tokens for record in read_home(READER, tmp_path).of(PARENT)) == [1, 5, 6]
