@@ -39,6 +39,8 @@ OLD_CONFIG: Final = "config.json"
 STATE: Final = "state.json"
 SUBAGENTS: Final = "subagents"
 HEAD_BYTES: Final = 64 << 10
+# A line is in its file this long after its own time, at most; seconds.
+WRITTEN: Final = 1.0
 CAVEAT: Final = "model_from_config"
 FIELDS: Final = ("input_other", "input_cache_read", "input_cache_creation", "output")
 
@@ -195,9 +197,20 @@ def _config(share: Path) -> dict[str, Any]:
 
 
 def _copied_at(wire: Path) -> float | None:
-    """When a session says that its log was copied; a fork is born with a title, others get one without that time."""
+    """When a session says that its log was copied; a fork is born with a title, others get one without that time.
+
+    Before 1.28 the web page kept there when it saw the log written last: that is the time of a line.
+    """
     state = mapping(json_document(wire.with_name(STATE)))
-    return seconds(state.get("wire_mtime")) if state.get("title_generated") is True else None
+    made = seconds(state.get("wire_mtime")) if state.get("title_generated") is True else None
+    return None if made is None or _was_written(wire, made) else made
+
+
+def _was_written(wire: Path, moment: float) -> bool:
+    try:
+        return any(abs(moment - when) < WRITTEN for _, when in _times(wire))
+    except SourceError:
+        return False
 
 
 def _wires(folder: Path) -> Iterator[str]:
@@ -211,11 +224,15 @@ def _head(path: Path) -> Head | None:
 
 
 def _marks(path: Path) -> Iterator[Mark]:
+    return ((_digest(line), when) for line, when in _times(path))
+
+
+def _times(path: Path) -> Iterator[tuple[bytes, float]]:
     for block in LineFile(path).blocks():
         for line in lines(block):
             entry = parse(line)
             if entry is not None and (when := seconds(entry.get("timestamp"))) is not None:
-                yield _digest(line), when
+                yield line, when
 
 
 def _digest(line: bytes) -> str:

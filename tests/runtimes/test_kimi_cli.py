@@ -103,3 +103,16 @@ def test_a_fork_that_is_seen_before_anybody_went_on_with_it_owns_nothing_of_what
     assert [total(read.of(session), "output_tokens") for session in ("s1", name)] == [58, 4]
     assert [read.sessions[session].started_ts for session in ("s1", name)] == [START + 1, START + 500]
     assert read.facts() == read_home(READER, tmp_path, backwards=True).facts()
+
+
+def test_when_an_older_web_page_saw_a_log_last_is_not_when_it_was_copied(tmp_path, wire):
+    """Before 1.28 a session that a model gave a title kept its log's time; the web page's forks had no such mark."""
+    said(wire, START + 2.01)
+    fork = wire.parents[1] / "s2" / "wire.jsonl"
+    fork.parent.mkdir()
+    fork.write_text(wire.read_text() + step(600, 4))
+    wire.write_text(wire.read_text() + step(300, 8))
+    for backwards in (False, True):
+        read = read_home(READER, tmp_path, backwards=backwards)
+        assert [total(read.of(session), "output_tokens") for session in ("s1", "s2")] == [58, 4]
+        assert read.sessions["s1"].started_ts == START + 1
