@@ -72,10 +72,10 @@ STORES: Final = (
         Store("devin", f".local/share/{name}/cli/transcripts", ("*.json",), deep=False)
         for name in ("devin", "cognition", "chisel")
     ),
-    Store("gemini_cli", ".gemini/tmp", ("*.json", "*.jsonl")),
+    Store("gemini_cli", ".gemini/tmp", ("*.json", "*.jsonl", "*.jsonl.unreadable-*")),
     Store("goose", ".local/share/goose/sessions", ("sessions.db*",), deep=False),
-    Store("kimi_cli", ".kimi/sessions", ("wire.jsonl",)),
-    Store("kimi_code", ".kimi-code/sessions", ("wire.jsonl",)),
+    Store("kimi_cli", ".kimi/sessions", ("wire.jsonl", "state.json", "meta.json")),
+    Store("kimi_code", ".kimi-code/sessions", ("wire.jsonl", "state.json")),
     *(
         Store("openclaw", f"{root}/agents", ("*.jsonl*", "openclaw-agent.sqlite*"))
         for root in (".openclaw", ".clawdbot", ".moltbot", ".moldbot")

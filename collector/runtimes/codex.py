@@ -9,8 +9,9 @@ cached and the cache-write tokens, reasoning is inside output. True here:
 - the model is the one of the last ``turn_context``; without it, of the thread's settings.
 - older forks replay the parent's lines with new times: their calls have the key of the parent's (turn and running
   total) and a later owner. Newer forks copy nothing and go on from the parent's total: their first event counts with
-  its ``last_token_usage``. A total that drops, or is that usage alone, is a new beginning: versions of 2025 counted from
-  0 after a resume. A call that did not fit into the context window sets it to 0 (``fill_to_context_window``), and is none.
+  its ``last_token_usage``. A total that drops, or is that usage alone, is a new beginning: versions of 2025 counted
+  from 0 after a resume. A call that did not fit into the context window sets it to 0 (``fill_to_context_window``) and
+  is none.
 - a spawned sub-agent's replay has no ``token_usage_record`` and perhaps no turns, so no key tells; until a rollout's
   first own call, a total that its parent's rollout states too is no call (``codex_parents``). What is copied by its
   ``ordinal`` and stands nowhere else is the parent's call.

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import subprocess
 from pathlib import Path
 
 import pytest
@@ -27,6 +28,24 @@ def test_every_source_of_a_reader_is_shown(reader: Reader) -> None:
         shown = [home / store.folder for store in stores.stores(home, [reader.runtime])]
         for source in reader.sources(home, {}):
             assert any(source.path == place or place in source.path.parents for place in shown), source.path
+
+
+@pytest.mark.parametrize(
+    "file",
+    [
+        ".gemini/tmp/p/chats/s.jsonl.unreadable-1786900000000",
+        ".kimi/sessions/0/s/state.json",
+        ".kimi/sessions/0/s/subagents/a/meta.json",
+        ".kimi-code/sessions/wd_d_0/session_s/state.json",
+    ],
+)
+def test_what_a_reader_looks_up_beside_a_log_is_granted_too(tmp_path: Path, file: str) -> None:
+    path = tmp_path / file
+    path.parent.mkdir(parents=True)
+    path.touch(mode=0o600)
+    (found,) = [line for line in stores.grants(tmp_path) if " -type f " in line]
+    listed = subprocess.run(["sh", "-c", found.partition(" -exec ")[0]], capture_output=True, text=True, check=True)
+    assert listed.stdout.split() == [str(path)]
 
 
 @pytest.mark.parametrize("folder", WITH_KEYS)
