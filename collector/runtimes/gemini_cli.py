@@ -23,6 +23,8 @@ from collector.runtimes.values import count, earliest, is_unique, iso, latest, m
 
 RUNTIME: Final = "gemini_cli"
 CHATS: Final = "chats"
+ASIDE: Final = ".jsonl.unreadable-"
+HEAD_BYTES: Final = 64 << 10
 TIMES: Final = ("timestamp", "startTime", "lastUpdated")
 
 
@@ -30,7 +32,7 @@ class _Chat:
     """A chat as far as it was read."""
 
     def __init__(self, path: Path, state: Mapping[str, Any]) -> None:
-        self.session: str = state.get("session") or path.stem
+        self.session: str = state.get("session") or _beside(path) or path.stem
         self.start: float | None = state.get("start")
         self.ended: float | None = state.get("ended")
         self.parent = reference(path.parent.name) if path.parent.name != CHATS else None
@@ -146,7 +148,19 @@ def _read_log(path: Path, state: dict[str, Any]) -> Iterator[Batch]:
 
 
 def _is_chat(file: str) -> bool:
-    return file.endswith((".json", ".jsonl")) or ".jsonl.unreadable-" in file
+    return file.endswith((".json", ".jsonl")) or ASIDE in file
+
+
+def _beside(path: Path) -> str | None:
+    """The session of a log that was put aside, which may have lost its header: the one written anew begins with it."""
+    name, aside, _ = path.name.partition(ASIDE)
+    if not aside:
+        return None
+    try:
+        block = next(LineFile(path.with_name(f"{name}.jsonl")).blocks(HEAD_BYTES), b"")
+    except SourceError:
+        return None
+    return reference((parse(next(lines(block), b"")) or {}).get("sessionId"))
 
 
 READER: Final = GeminiCli()

@@ -45,6 +45,15 @@ def test_calls_that_a_log_lost_when_it_was_written_anew_count_from_the_one_that_
     assert total(read(tmp_path).of(SESSION), "input_tokens") == 100 + 200 + 300
 
 
+def test_a_log_that_was_put_aside_because_its_header_is_gone_is_of_the_session_beside_it(tmp_path):
+    log = chats(tmp_path) / "session-2026-08-20T10-00-aaaa0000.jsonl"
+    write(log.with_name(log.name + ".unreadable-1786900000000"), {"$set": {"summary": "x"}}, answer(1), answer(2))
+    write(log, HEADER, answer(2), answer(3))
+    found = read(tmp_path)
+    assert total(found.of(SESSION), "input_tokens") == 100 + 200 + 300
+    assert set(found.sessions) == {SESSION}
+
+
 def test_a_document_that_was_resumed_as_a_log_counts_once(tmp_path):
     document = chats(tmp_path) / "session-2026-08-20T10-00-aaaa0000.json"
     write(document, {**HEADER, "lastUpdated": "2026-08-20T10:02:00.000Z", "messages": [answer(1), answer(2)]})
