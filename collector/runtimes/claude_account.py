@@ -1,7 +1,9 @@
 """The account of one Claude Code session: the surplus that its running total has over its rows, pass after pass.
 
 What was given out is replaced by what the next total says; a surplus that turned out to be a row (a sub-agent's, read
-later than the total) is taken back.
+later than the total) is taken back. Where nothing told what a fork began with (the original is in another home, or
+lost), what its first total has beyond all rows is taken for the original's: it counts for that session, under the key
+of that session's own surplus, which goes before it.
 """
 
 from __future__ import annotations
@@ -11,7 +13,7 @@ from dataclasses import replace
 from typing import Any, Final
 
 from collector.record import Record
-from collector.runtimes import claude_cost, claude_totals
+from collector.runtimes import claude_cost, claude_sums
 from collector.runtimes.claude_lines import Call
 from collector.runtimes.claude_owner import Ownership
 from collector.runtimes.claude_totals import Total
@@ -19,6 +21,8 @@ from collector.runtimes.values import model
 from shim.line import Tokens
 
 RUNTIME: Final = "claude_code"
+# The revision of what a fork says of the session that was forked; that session's own begin with 1.
+INHERITED: Final = 0
 
 
 class Account:
@@ -29,10 +33,10 @@ class Account:
         self.session = session
         self.settled: int = state.get("settled", 0)
         self.until: float | None = state.get("priced_to")
-        self.base = claude_totals.known(state.get("base"))
-        # What sub-agents used, whose files may be gone later, and the models of which a surplus was given.
-        self._side = claude_totals.known(state.get("side")) or {}
-        self._given: list[str] = state.get("given", [])
+        self.base = claude_sums.known(state.get("base"))
+        # What sub-agents used, whose files may be gone later, and the keys that were given out, with their sessions.
+        self._side = claude_sums.known(state.get("side")) or {}
+        self._given: dict[str, str] = state.get("given", {})
 
     @property
     def state(self) -> dict[str, Any]:
@@ -40,8 +44,8 @@ class Account:
         return {
             "settled": self.settled,
             "priced_to": self.until,
-            "base": claude_totals.kept(self.base),
-            "side": claude_totals.kept(self._side),
+            "base": claude_sums.kept(self.base),
+            "side": claude_sums.kept(self._side),
             "given": self._given,
         }
 
@@ -55,21 +59,20 @@ class Account:
         ``files``: those of the session that were read so far, of which some may be gone.
         """
         gone = claude_cost.gone(files, self._side, claude_cost.of_agents(own, self.until))
+        inherited = total.inherited if owned.parent is not None else {}
         self.settled += 1
         self.until, self.base = total.ts, total.found
-        extra = claude_cost.settle(own, replace(total, base=claude_totals.summed((total.base, gone))))
-        self._side = claude_totals.summed((claude_cost.of_agents(own, total.ts), gone))
-        given, self._given = self._given, [part.model for part in extra]
-        nothing = [claude_cost.Surplus(named, Tokens(), None) for named in given if named not in self._given]
-        return [
-            *(self._record(part, total.ts, owned) for part in extra),
-            *(self._record(part, total.ts, owned, taken_back=True) for part in nothing),
-        ]
+        extra = claude_cost.settle(own, replace(total, base=claude_sums.summed((total.base, inherited, gone))))
+        self._side = claude_sums.summed((claude_cost.of_agents(own, total.ts), gone))
+        found = [self._surplus(part, total.ts, owned) for part in extra]
+        found += [_inherited(named, classes, owned) for named, (classes, _) in inherited.items()]
+        given, self._given = self._given, {record.key: record.session_id for record in found}
+        return found + [self._nothing(key, given[key], total.ts, owned) for key in given.keys() - self._given.keys()]
 
-    def _record(self, part: claude_cost.Surplus, ts: float, owned: Ownership, *, taken_back: bool = False) -> Record:
+    def _surplus(self, part: claude_cost.Surplus, ts: float, owned: Ownership) -> Record:
         return Record(
             RUNTIME,
-            f"cost-state:{self.session}:{part.model}",
+            _key(self.session, part.model),
             self.session,
             ts,
             part.tokens,
@@ -80,5 +83,27 @@ class Account:
             parent_session_id=owned.parent,
             vendor_pico=part.pico,
             vendor_basis=None if part.pico is None else "runtime_price",
-            taken_back=taken_back,
         )
+
+    def _nothing(self, key: str, session: str, ts: float, owned: Ownership) -> Record:
+        """What was given out under a key is taken back."""
+        revision = self.settled if session == self.session else INHERITED + 1
+        return Record(
+            RUNTIME, key, session, ts, Tokens(), grain="session", owner=owned.start or ts, revision=revision,
+            taken_back=True,
+        )  # fmt: skip
+
+
+def _key(session: str, named: str) -> str:
+    return f"cost-state:{session}:{claude_sums.canonical(named)}"
+
+
+def _inherited(named: str, classes: claude_sums.Classes, owned: Ownership) -> Record:
+    """A surplus of the session that was forked: under its key, so that what its own transcript says goes before it."""
+    session, ts = owned.parent or "", owned.start or 0.0
+    fresh, read, write, long_lived, output = classes
+    tokens = Tokens(fresh, read, write, long_lived or None, output)
+    return Record(
+        RUNTIME, _key(session, named), session, ts, tokens, model=model(named), grain="session", owner=ts,
+        revision=INHERITED,
+    )  # fmt: skip

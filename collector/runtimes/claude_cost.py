@@ -12,17 +12,16 @@ one told while it was there (the total that a fork began with, the rows of a sub
 from __future__ import annotations
 
 import os
-import re
 from collections.abc import Iterable, Iterator
 from dataclasses import dataclass
 from typing import Final
 
-from collector.runtimes.claude_totals import NONE, Classes, Models, Priced, Total, classes_of, plus, sum_of
+from collector.runtimes.claude_sums import NONE, Classes, Models, Priced, canonical, classes_of, minus, plus, sum_of
+from collector.runtimes.claude_totals import Total
 from shim.line import Tokens
 
 # input, cache read, 5-minute write, 1-hour write, output, in twentieths of the input price.
 WEIGHTS: Final = (20, 2, 25, 40, 100)
-DECORATION: Final = re.compile(r"\[.*\]$|@.*$|-v\d+(:\d+)?$|-\d{8}$")
 
 
 @dataclass(frozen=True, slots=True)
@@ -32,10 +31,6 @@ class Surplus:
     model: str
     tokens: Tokens
     pico: int | None
-
-
-def _minus(one: Classes, other: Classes) -> Classes:
-    return (one[0] - other[0], one[1] - other[1], one[2] - other[2], one[3] - other[3], one[4] - other[4])
 
 
 def _weight(classes: Classes) -> int:
@@ -67,18 +62,10 @@ def gone(files: Iterable[str], before: Models, now: Models) -> Models:
     """What was counted of sub-agents ``before`` and is not there ``now``, where one of the session's files is gone."""
     left: Models = {}
     for named, (classes, pico) in before.items() if not all(map(os.path.exists, files)) else ():
-        rest = _minus(classes, now.get(named, (NONE, None))[0])
+        rest = minus(classes, now.get(named, (NONE, None))[0])
         if min(rest) >= 0 and any(rest):
             left[named] = (rest, None if pico is None else pico * _weight(rest) // _weight(classes))
     return left
-
-
-def canonical(named: str) -> str:
-    """A model's name without date, version, context window and vendor prefix: transcript and total differ in these."""
-    named = named.rpartition("/")[2].rpartition("anthropic.")[2]
-    while (shorter := DECORATION.sub("", named)) != named:
-        named = shorter
-    return named
 
 
 def _groups(total: Total, covered: dict[str, list[Priced]]) -> Iterator[tuple[str, list[str], list[Priced]]]:
@@ -100,11 +87,11 @@ def _settle_model(named: str, keys: list[str], rows: list[Priced], total: Total)
     last, cost = _add(total.last, keys)
     names = {canonical(key) for key in keys}
     base, base_cost = _add(total.base, [key for key in total.base if canonical(key) in names])
-    spent = _minus(last, base)
+    spent = minus(last, base)
     own = (0, 0, 0, 0, 0)
     for row in rows:
         own = plus(own, classes_of(row.tokens))
-    extra = _minus(spent, own)
+    extra = minus(spent, own)
     # Older totals do not split the cache writes; then the split is not known, not negative.
     if min(extra[0], extra[1], extra[2], extra[4]) < 0:
         return None

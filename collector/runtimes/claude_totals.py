@@ -10,16 +10,16 @@ finds the last total of a session and the one that it began with; ``claude_cost`
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import Any, Final, Protocol
+from typing import Final
 
 from collector.jsonl import LineFile, parse, tail
 from collector.runtimes import SourceError, places
 from collector.runtimes.claude_copies import last_time
+from collector.runtimes.claude_sums import Models, Priced, less, sum_of, summed
 from collector.runtimes.values import count, mapping, usd
-from shim.line import Tokens
 
 NEEDLE: Final = b'"cost-state"'
 TAIL: Final = 256 << 10
@@ -30,26 +30,6 @@ FIELDS: Final = (
     "cacheCreationEphemeral1hInputTokens",
     "outputTokens",
 )
-
-Classes = tuple[int, int, int, int, int]  # input, cache read, cache write, of it 1-hour, output
-NONE: Final[Classes] = (0, 0, 0, 0, 0)
-Models = dict[str, tuple[Classes, int | None]]  # tokens and pico-USD per model; no dollars where they are not known
-
-
-class Priced(Protocol):
-    """A call that can be given a price."""
-
-    ts: float
-    pico: int | None
-    side: bool
-
-    @property
-    def model(self) -> str | None:
-        """Its model."""
-
-    @property
-    def tokens(self) -> Tokens:
-        """Its token classes."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -69,13 +49,17 @@ class State:
 
 @dataclass(frozen=True, slots=True)
 class Total:
-    """The last total of a session and the one that it began with; ``found``: that one, where a transcript told it."""
+    """The last total of a session and the one that it began with; ``found``: that one, where a transcript told it.
+
+    ``inherited``: where none did, what the session that was forked had beyond ``base``, as far as the fork tells it.
+    """
 
     ts: float
     last: Models
     base: Models
     trusted: bool
     found: Models | None = None
+    inherited: Models = field(default_factory=dict)
 
 
 @dataclass(slots=True)
@@ -90,13 +74,18 @@ class Totals:
     def __init__(self) -> None:
         self._folders: dict[Path, _Folder] = {}
 
-    def of(self, path: Path, owner: float, copied: Iterable[Priced], known: Models | None = None) -> Total | None:
+    def of(
+        self, path: Path, owner: float, copied: Sequence[Priced], own: Iterable[Priced], known: Models | None = None
+    ) -> Total | None:
         """The total of the session in ``path`` that began at ``owner``; ``copied`` are rows of others in its file.
 
-        ``known``: the total that it began with, as it was found while the transcript was there that tells it.
+        ``known``: the total that it began with, as it was found while the transcript was there that tells it. Where it
+        is not known, the first total of its own less its ``own`` rows until then is near enough.
         """
+        first: State | None = None
         last: dict[int, State] = {}
         for state in states(path):
+            first = first or state
             last[state.chain] = state
         if not last:
             return None
@@ -106,7 +95,13 @@ class Totals:
         found = [self._began_with(path, chain, owner) for chain in last]
         bases = [state.models for state in found if state is not None]
         began = summed(bases) if bases else known
-        return Total(ts, merged, sum_of(copied) if began is None else began, trusted, began)
+        if began is not None or first is None or not copied:
+            return Total(ts, merged, began or {}, trusted, began)
+        rows, mine = sum_of(copied), sum_of(call for call in own if call.ts <= first.ts)
+        inherited = less(first.models, summed((rows, mine)))
+        if inherited is None and less(first.models, mine) is not None:
+            return Total(ts, merged, {}, trusted)  # forked from a session that had no total
+        return Total(ts, merged, rows, trusted, inherited=inherited or {})
 
     def _began_with(self, path: Path, chain: int, owner: float) -> State | None:
         best: State | None = None
@@ -200,47 +195,3 @@ def _state(line: bytes, before: float, clocks: dict[int, tuple[float, float]]) -
     if lasted is not None:
         clocks[chain] = ts, lasted / 1000
     return State(ts, chain, models, entry.get("hasUnknownModelCost") is not True)
-
-
-def summed(parts: Iterable[Models]) -> Models:
-    """The sum of totals, model by model."""
-    total: Models = {}
-    for part in parts:
-        for named, (classes, cost) in part.items():
-            before, spent = total.get(named, ((0, 0, 0, 0, 0), 0))
-            known = None if cost is None or spent is None else cost + spent
-            total[named] = (plus(before, classes), known)
-    return total
-
-
-def sum_of(calls: Iterable[Priced]) -> Models:
-    """The sum of calls, model by model."""
-    return summed({call.model or "": (classes_of(call.tokens), call.pico)} for call in calls)
-
-
-def kept(models: Models | None) -> dict[str, Any] | None:
-    """A total as a state keeps it, JSON-able; ``known`` is the way back."""
-    return None if models is None else {named: [list(classes), pico] for named, (classes, pico) in models.items()}
-
-
-def known(state: Any) -> Models | None:
-    """A total that a state kept."""
-    if not isinstance(state, dict):
-        return None
-    return {named: ((classes[0], *classes[1:]), pico) for named, (classes, pico) in state.items()}
-
-
-def classes_of(tokens: Tokens) -> Classes:
-    """The classes of a call, an unknown one as 0: a total states each of them."""
-    return (
-        tokens.input_tokens or 0,
-        tokens.cache_read_tokens or 0,
-        tokens.cache_write_tokens or 0,
-        tokens.cache_write_1h_tokens or 0,
-        tokens.output_tokens or 0,
-    )
-
-
-def plus(one: Classes, other: Classes) -> Classes:
-    """The sum, class by class."""
-    return (one[0] + other[0], one[1] + other[1], one[2] + other[2], one[3] + other[3], one[4] + other[4])

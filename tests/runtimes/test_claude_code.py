@@ -149,6 +149,52 @@ def test_a_fork_of_a_compacted_session_does_not_take_over_the_compaction(tmp_pat
     assert dollars(read.of(FORK)) == pytest.approx(price(7), abs=1e-12)
 
 
+def named_fork() -> list[dict]:
+    """A fork of the compacted session that says so, and two calls of its own."""
+    origin = {"forkedFrom": {"sessionId": PARENT, "messageUuid": "x"}}
+    copies = [{**entry, "sessionId": FORK, **origin} for entry in compacted() if entry["type"] in ("user", "assistant")]
+    own = [user(FORK, "f-1", 9.1), call(FORK, 7, 9.2), cost_state(FORK, 1, 2, 4, 5, 6, 7)]
+    return [*copies, *own, call(FORK, 8, 60), cost_state(FORK, 1, 2, 4, 5, 6, 7, 8)]
+
+
+@pytest.mark.parametrize("backwards", [False, True])
+def test_a_fork_alone_in_another_home_does_not_count_its_parents_compaction_once_more(tmp_path, backwards):
+    transcript(tmp_path / "a", PARENT, *compacted())
+    transcript(tmp_path / "b", FORK, *named_fork())
+    read = Read()
+    for home in ("b", "a") if backwards else ("a", "b"):
+        take_all(read, ClaudeCode(), tmp_path / home)
+    assert total(read.of(PARENT), "output_tokens") == used(1, 2, 4, 5, 6)["outputTokens"]
+    assert total(read.of(FORK), "output_tokens") == used(7, 8)["outputTokens"]
+    assert dollars(read.of(PARENT)) == pytest.approx(price(1, 2, 4, 5, 6), abs=1e-12)
+    assert dollars(read.of(FORK)) == pytest.approx(price(7, 8), rel=1e-6)
+
+
+def test_what_a_fork_says_of_a_lost_session_is_taken_back_when_that_turns_up_and_says_otherwise(tmp_path):
+    origin = {"forkedFrom": {"sessionId": PARENT, "messageUuid": "x"}}
+    parent = [user(PARENT, "u-1", 1), call(PARENT, 1, 2), cost_state(PARENT, 1)]
+    lines = [{**entry, "sessionId": FORK, **origin} for entry in parent[:2]]
+    lines += [user(FORK, "f-1", 60), call(FORK, 7, 61), cost_state(FORK, 1, 3, 7)]
+    transcript(tmp_path, FORK, *lines)
+    read = read_home(ClaudeCode(), tmp_path)
+    assert total(read.of(PARENT), "output_tokens") == used(1, 3)["outputTokens"]
+    assert total(read.of(FORK), "output_tokens") == used(7)["outputTokens"]
+    transcript(tmp_path, PARENT, *parent)
+    transcript(tmp_path, FORK, *lines, call(FORK, 8, 62), cost_state(FORK, 1, 3, 7, 8))
+    take_all(read, ClaudeCode(), tmp_path)
+    assert total(read.of(PARENT), "output_tokens") == used(1)["outputTokens"]
+    assert total(read.of(FORK), "output_tokens") == used(3, 7, 8)["outputTokens"]
+    assert dollars(read.records.values()) == pytest.approx(price(1, 3, 7, 8), abs=1e-12)
+
+
+def test_a_fork_of_a_session_without_a_total_began_with_none(tmp_path):
+    copies = [entry for entry in named_fork()[:-4] if entry["type"] != "cost-state"]
+    transcript(tmp_path, FORK, *copies, user(FORK, "f-1", 9.1), call(FORK, 7, 9.2), cost_state(FORK, 7, 3))
+    read = read_home(ClaudeCode(), tmp_path)
+    assert total(read.of(FORK), "output_tokens") == used(3, 7)["outputTokens"]
+    assert dollars(read.of(FORK)) == pytest.approx(price(3, 7), abs=1e-12)
+
+
 def test_a_fork_that_names_its_parent_gives_the_copies_back(tmp_path):
     origin = {"forkedFrom": {"sessionId": PARENT, "messageUuid": "x"}}
     copies = [user(FORK, "u-1", 1, **origin), call(FORK, 1, 2, **origin)]
