@@ -12,6 +12,7 @@ True here (sources: https://github.com/anomalyco/opencode packages/opencode/src/
 * Version 2 keeps messages in ``session_message`` (since 1.18, empty there at first) and fills it with those of before
   under new ids; its forks name their source (``fork_session_id``) and sum up from 0. Since 2.0.3 sessions are in
   ``session_v2`` and the tables of before stay as they were (https://github.com/getagentseal/codeburn/issues/1293).
+  Its session rows keep what is reverted (``opencode_reverts``) and also add up titles and summaries.
 * A message of a running call is read as it is and replaced later: its key does not depend on its numbers.
 """
 
@@ -49,6 +50,7 @@ from collector.runtimes.opencode_calls import (
     version_of,
 )
 from collector.runtimes.opencode_json import read_tree
+from collector.runtimes.opencode_reverts import Reverted
 from collector.runtimes.places import files, folder, leads_out, refuse_stray, stray, subfolders
 from collector.sqlite_ro import Database, KnownIds, opened, picked, select, sidecars
 
@@ -114,14 +116,13 @@ class _Table:
         return f"SELECT session_id, count(*), total(rowid), total(length(data)), {SUMS} FROM {self.name} GROUP BY 1"  # noqa: S608
 
 
-TABLES: Final = (
-    _Table("message", f"{picked('data', '$.role')} = 'assistant'", MESSAGE_PATHS),
-    _Table(
-        "session_message",
-        "type = 'assistant' AND json_valid(CAST(data AS TEXT))",
-        ("model.providerID", "model.id", *MESSAGE_PATHS[2:]),
-    ),
+FIRST: Final = _Table("message", f"{picked('data', '$.role')} = 'assistant'", MESSAGE_PATHS)
+SECOND: Final = _Table(
+    "session_message",
+    "type = 'assistant' AND json_valid(CAST(data AS TEXT))",
+    ("model.providerID", "model.id", *MESSAGE_PATHS[2:]),
 )
+TABLES: Final = (FIRST, SECOND)
 
 
 class Opencode:
@@ -178,6 +179,7 @@ class _Reading:
             self._changes.see(database.rows(table.digest))
         self._heads = {head.id: head for name in sessions for head in self._sessions(name, sessions[name])}
         self._sums: dict[str, Counts] = {}
+        self._reverted = Reverted(state.get("reverted"))
         self._last: dict[str, Message] = {}
         # Calls of the first table, where there is more than one: the second may have them again.
         self._known: set[tuple[str, str]] = set()
@@ -197,7 +199,8 @@ class _Reading:
         changed = [head for head in self._heads.values() if head.id in self._changes]
         batch.records += [rest for head in changed if (rest := self._rest(head)) is not None]
         batch.sessions = [session_of(head, self._last.get(head.id)) for head in changed]
-        batch.state = {"rests": sorted(self._rests), "sessions": self._changes.saved}
+        reverted = self._reverted.saved(self._heads)
+        batch.state = {"rests": sorted(self._rests), "sessions": self._changes.saved, "reverted": reverted}
         yield batch
 
     def _sessions(self, table: str, columns: frozenset[str]) -> Iterator[Head]:
@@ -230,7 +233,7 @@ class _Reading:
                 else:
                     if number + 1 < len(self._tables):
                         self._known.add((message.session, message.key))
-                    yield self._with_steps(message)
+                    yield self._with_steps(message) if table is not SECOND else _second(message, native=number > 0)
 
     def _counted(self, skipped: Counter[str]) -> Iterator[Message]:
         """Those that used something, added up by session."""
@@ -239,6 +242,8 @@ class _Reading:
             # A fork whose total begins at 0 has not added up what was copied into it.
             if not (head.forked and message.created < (head.created or 0) * 1000):
                 self._sums[message.session] = self._sums.get(message.session, NOTHING) + message.usage
+                if message.second and message.session in self._changes:
+                    self._reverted.see(message.session, message.created, message.usage)
             if message.usage.size:
                 if (last := self._last.get(message.session)) is None or last.created <= message.created:
                     self._last[message.session] = message
@@ -280,11 +285,12 @@ class _Reading:
         """What the session row has beyond its messages, once more if that has shrunk to nothing."""
         if head.rollup is None:
             return None
-        rest = head.rollup.beyond(self._sums.get(head.id, NOTHING))
+        counted = self._sums.get(head.id, NOTHING) + self._reverted.gone(head.id)
+        rest = head.rollup.beyond(counted)
         if not rest.size and head.id not in self._rests:
             return None
         self._rests.add(head.id)
-        revision = head.rollup.size + self._sums.get(head.id, NOTHING).size
+        revision = head.rollup.size + counted.size
         when = head.updated or head.created or 0.0
         message = Message(head.id, head.id, head.provider, head.model, "", int(when * 1000), None, None, rest)
         record = record_of(message, head, self._urls, f"rest:{head.id}", database=True)
@@ -297,6 +303,13 @@ class _Reading:
             if rest.size
             else msgspec.structs.replace(record, vendor_pico=0, vendor_basis="runtime_price", caveat=None)
         )
+
+
+def _second(message: Message, *, native: bool) -> Message:
+    """A message of version 2. One that is not of before as well has its output without reasoning, and no total."""
+    return replace(
+        message, second=True, total=message.usage.size if native and message.total is None else message.total
+    )
 
 
 def _databases(root: Path, override: str | None) -> Iterator[Path]:

@@ -62,7 +62,7 @@ class Head:
 
 @dataclass(frozen=True, slots=True)
 class Message:
-    """One assistant message: its identity over all copies, its times (ms) and numbers."""
+    """One assistant message: its identity over all copies, its times (ms) and numbers; ``second``: of version 2."""
 
     id: str
     session: str
@@ -73,6 +73,7 @@ class Message:
     completed: int | None
     total: int | None
     usage: Counts
+    second: bool = False
 
     @property
     def key(self) -> str:

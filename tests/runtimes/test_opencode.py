@@ -348,6 +348,50 @@ def test_a_fork_of_version_2_names_its_source_and_sums_up_from_0(store):
     assert read.sessions["fork"].parent_session_id == "s"
 
 
+def test_what_version_2_reverted_is_counted_once_though_the_session_row_keeps_it(store):
+    store.session("s", row=usage(200, 40), cost=0.002)
+    for name, at in (("m1", 10), ("m2", 20)):
+        in_second(store, name, "s", message(at=at))
+    read = store.read()
+
+    def so_far(fresh):
+        store.session("s", row=usage(fresh, fresh // 5), cost=fresh / 10**5)
+        read.take(READER, next(iter(READER.sources(store.home, {}))))
+        return total(read.of("s"), "input_tokens")
+
+    change(store.database, "DELETE FROM session_message WHERE id = 'm2'")
+    assert so_far(200) == 200
+    in_second(store, "m3", "s", message(at=30))
+    assert so_far(300) == 300
+    assert so_far(350) == 350  # a summary, which only the row tells
+    change(store.database, "DELETE FROM session_message")
+    assert so_far(350) == 350
+    assert total(store.read().of("s"), "input_tokens") == 350
+
+
+def test_a_step_that_was_tried_again_under_its_message_counts_both_tries(store):
+    store.session("s", row=usage(90, 9), cost=0.002)
+    in_second(store, "m", "s", message(tokens=usage(90, 9)))
+    read = store.read()
+    in_second(
+        store,
+        "m",
+        "s",
+        message(tokens=usage(70, 20), cost=0.002) | {"time": {"created": START, "completed": START + 900}},
+    )
+    store.session("s", row=usage(160, 29), cost=0.003)
+    read.take(READER, next(iter(READER.sources(store.home, {}))))
+    assert [total(read.of("s"), name) for name in ("input_tokens", "output_tokens")] == [160, 29]
+
+
+def test_output_of_version_2_excludes_reasoning_in_an_older_session_too(store):
+    store.session("s", version="1.0.185")
+    store.message("m", "s", message(tokens=usage(10, 60, 9)))
+    for name, at in (("copy", 0), ("own", 7)):
+        in_second(store, name, "s", message(at=at, tokens=usage(10, 60, 9)))
+    assert [record.tokens.output_tokens for record in store.read().of("s")] == [60, 69]
+
+
 def to_second(store):
     """Sessions as 2.0.3 keeps them: in a table of their own; the one of before stays as it was."""
     change(store.database, "CREATE TABLE session_v2 AS SELECT * FROM session")
