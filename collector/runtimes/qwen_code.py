@@ -3,7 +3,8 @@
 Read from https://github.com/QwenLM/qwen-code (packages/core/src/services) and stores of 0.5 to 0.24; input includes the
 cache; whether thoughts are inside the candidates depends on the backend and shows in the total. True here:
 
-- an assistant line with ``usageMetadata`` is a call; ``ui_telemetry`` lines repeat it and are not read.
+- an assistant line with ``usageMetadata`` is a call; ``ui_telemetry`` lines repeat it, but of some calls they alone
+  tell (``qwen_telemetry``).
 - ``/branch`` copies lines with their ``uuid`` and time under its own ``sessionId`` and names the session that it forked
   (``forkedFrom``; ``forkSession`` in sessionService.ts): the calls are that session's. An archived chat is moved to
   ``chats/archive``. ``<session>.ledger.jsonl`` beside a chat tells how its prompts ended and holds no usage.
@@ -17,76 +18,97 @@ from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Callable, Iterator, Mapping
+from dataclasses import astuple
 from pathlib import Path
 from typing import Any, Final
 
 from collector.jsonl import LineFile, lines, parse
 from collector.record import Record, Session
 from collector.runtimes import Batch, Facts, Source, places
+from collector.runtimes.qwen_telemetry import Response, Telemetry, is_usage_log
 from collector.runtimes.thoughts import disjoint
 from collector.runtimes.values import count, earliest, is_unique, iso, latest, mapping, model, reference
 
 RUNTIME: Final = "qwen_code"
 MAIN: Final = "main"
 CHATS: Final = ("/chats", "/chats/archive")
+PROJECTS: Final = "projects"
+USAGE: Final = "usage"
+FIELDS: Final = (
+    "promptTokenCount",
+    "candidatesTokenCount",
+    "cachedContentTokenCount",
+    "thoughtsTokenCount",
+    "totalTokenCount",
+)
 
 
 class _Chat:
     """A file as far as it was read: a chat, or the usage log, which has no session of its own."""
 
-    def __init__(self, state: Mapping[str, Any], session: str | None) -> None:
+    def __init__(self, path: Path, state: Mapping[str, Any], session: str | None) -> None:
         self.session: str | None = state.get("session") or session
         self.start: float | None = state.get("start")
         self.ended: float | None = state.get("ended")
         self.parent: str | None = state.get("parent")
+        root = next((folder.parent for folder in path.parents if folder.name == PROJECTS), path.parent)
+        waiting = [Response(*told) for told in state.get("open", ())]
+        self.telemetry = Telemetry(root / USAGE, waiting, state.get("answer"))
         self.skipped: Counter[str] = Counter()
 
-    def turn(self, entry: dict[str, Any]) -> Record | None:
-        """The call that a line of a chat tells of."""
+    def turn(self, entry: dict[str, Any]) -> list[Record]:
+        """The calls that a line of a chat tells of."""
         when = iso(entry.get("timestamp"))
         self.session = reference(entry.get("sessionId")) or self.session
         copied_from = reference(mapping(entry.get("forkedFrom")).get("sessionId"))
         self.parent = copied_from or self.parent
         self.start = earliest(self.start, when) if copied_from is None else self.start
         self.ended = latest(self.ended, when)
-        if entry.get("type") != "assistant":
-            return None
+        if entry.get("type") == "system":
+            return self._calls(self.telemetry.system(entry, when, copied_from))
+        return self._answer(entry, when, copied_from) if entry.get("type") == "assistant" else []
+
+    def _answer(self, entry: dict[str, Any], when: float | None, copied_from: str | None) -> list[Record]:
         usage, identity = mapping(entry.get("usageMetadata")), reference(entry.get("uuid"))
+        if not usage or when is None or identity is None:
+            self.skipped["no_usage"] += 1
+            return []
+        counts = tuple(count(usage.get(name)) for name in FIELDS)
+        told = Response(identity, when, counts, model(entry.get("model")), None, copied_from)
+        return self._calls([*self.telemetry.repeated(counts), told])
+
+    def _calls(self, responses: list[Response]) -> list[Record]:
+        return [record for response in responses if (record := self._call(response)) is not None]
+
+    def _call(self, response: Response) -> Record | None:
+        copied_from = response.copied_from
         writer = copied_from or self.session
-        if not usage or when is None or identity is None or writer is None:
+        if writer is None:
             self.skipped["no_usage"] += 1
             return None
-        tokens = disjoint(
-            count(usage.get("promptTokenCount")),
-            count(usage.get("candidatesTokenCount")),
-            count(usage.get("cachedContentTokenCount")),
-            count(usage.get("thoughtsTokenCount")),
-            count(usage.get("totalTokenCount")),
-            beside=False,
-        )
-        named = model(entry.get("model"))
         return Record(
             RUNTIME,
-            identity if is_unique(identity) else f"{writer}:{identity}",
+            response.key if is_unique(response.key) else f"{writer}:{response.key}",
             writer,
-            when,
-            tokens,
-            named,
-            "log" if named else "none",
-            owner=self.start if self.start is not None and copied_from is None else when,
+            response.when,
+            disjoint(*response.counts, beside=False),
+            response.model,
+            "log" if response.model else "none",
+            owner=self.start if self.start is not None and copied_from is None else response.when,
             parent_session_id=self.parent if copied_from is None else None,
+            response_id=response.id,
         )
 
-    def side_call(self, entry: dict[str, Any]) -> Record | None:
+    def side_call(self, entry: dict[str, Any]) -> list[Record]:
         """The call that a line of the usage log tells of, unless a chat tells it."""
         if entry.get("source") == MAIN:
             self.skipped["in_chat"] += 1
-            return None
+            return []
         when, identity = iso(entry.get("timestamp")), reference(entry.get("id"))
         session = reference(entry.get("sessionId"))
         if when is None or identity is None or session is None or not isinstance(entry.get("source"), str):
             self.skipped["no_usage"] += 1
-            return None
+            return []
         tokens = disjoint(
             count(entry.get("inputTokens")),
             count(entry.get("outputTokens")),
@@ -96,7 +118,7 @@ class _Chat:
             beside=False,
         )
         named = model(entry.get("model"))
-        return Record(RUNTIME, identity, session, when, tokens, named, "log" if named else "none", owner=when)
+        return [Record(RUNTIME, identity, session, when, tokens, named, "log" if named else "none", owner=when)]
 
     def batch(self, records: list[Record], position: list[int]) -> Batch:
         """What was found, with the state to go on from."""
@@ -110,6 +132,8 @@ class _Chat:
             "start": self.start,
             "ended": self.ended,
             "parent": self.parent,
+            "open": [astuple(response) for response in self.telemetry.open],
+            "answer": self.telemetry.answer,
         }
         return Batch(records, listed, skipped, state)
 
@@ -127,26 +151,32 @@ class QwenCode:
         for root in roots:
             yield from places.stray(RUNTIME, home, root)
             if not places.leads_out(home, root):
-                for project in places.subfolders(root / "projects"):
+                for project in places.subfolders(root / PROJECTS):
                     for folder in CHATS:
                         for entry in places.files(project.path + folder, _is_chat):
                             yield Source(RUNTIME, Path(entry.path))
-                for entry in places.files(root / "usage", _is_usage_log):
+                for entry in places.files(root / USAGE, is_usage_log):
                     yield Source(RUNTIME, Path(entry.path))
 
     def read(self, source: Source, state: dict[str, Any] | None) -> Iterator[Batch]:
         """Records from the saved offset on. Raises ``SourceError``."""
-        usage_log = _is_usage_log(source.path.name)
-        chat = _Chat(state or {}, None if usage_log else source.path.stem)
-        take: Callable[[dict[str, Any]], Record | None] = chat.side_call if usage_log else chat.turn
+        usage_log = is_usage_log(source.path.name)
+        chat = _Chat(source.path, state or {}, None if usage_log else source.path.stem)
+        take: Callable[[dict[str, Any]], list[Record]] = chat.side_call if usage_log else chat.turn
         file = LineFile(source.path, (state or {}).get("at"))
+        before = file.offset
         for block in file.blocks():
+            if before and file.offset - len(block) == 0:
+                # The file was replaced: what had not been repeated in it may be now.
+                chat.telemetry.open.clear()
+            before = 0
             records: dict[str, Record] = {}
             for line in lines(block):
                 entry = parse(line)
                 if entry is None:
                     chat.skipped["bad_json"] += 1
-                elif (record := take(entry)) is not None:
+                    continue
+                for record in take(entry):
                     records.setdefault(record.key, record)
             yield chat.batch(list(records.values()), file.position)
         chat.skipped += file.skipped
@@ -155,10 +185,6 @@ class QwenCode:
 
 def _is_chat(file: str) -> bool:
     return file.endswith(".jsonl") and not file.endswith(".ledger.jsonl")
-
-
-def _is_usage_log(file: str) -> bool:
-    return file.startswith("token-usage-") and file.endswith(".jsonl")
 
 
 READER: Final = QwenCode()

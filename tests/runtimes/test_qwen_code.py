@@ -1,5 +1,6 @@
-"""Qwen Code: branches of a session, archived chats and the ledgers beside them."""
+"""Qwen Code: branches of a session, archived chats and the ledgers beside them, calls that only telemetry tells of."""
 
+import json
 from pathlib import Path
 
 import pytest
@@ -86,3 +87,70 @@ def test_a_sub_agents_call_counts_whatever_its_user_called_it(tmp_path, source):
     write(tmp_path / ".qwen/usage/token-usage-2026-08.jsonl", call | {"source": source}, call | {"source": "main"})
     (record,) = read_home(QwenCode(), tmp_path).of(FIRST)
     assert (record.tokens.input_tokens, record.tokens.cache_read_tokens) == (40, 60)
+
+
+def response(name: str, number: int, output: int, **more) -> dict:
+    """What telemetry says of a response, under an id that no other line has."""
+    event = {"event.name": "qwen-code.api_response", "model": "qwen3-coder-plus", "response_id": f"chatcmpl-{number}"}
+    event |= {"input_token_count": 100, "output_token_count": output, "total_token_count": 100 + output}
+    identity = f"1111abcd-0000-4000-8000-{number:012d}"
+    return line(name, number, "system", uuid=identity, subtype="ui_telemetry", systemPayload={"uiEvent": event | more})
+
+
+def summed(name: str, number: int) -> dict:
+    return line(name, number, "system", subtype="chat_compression", systemPayload={"info": {}})
+
+
+@pytest.mark.parametrize("late", [False, True], ids=["before its line", "after its line"])
+def test_a_summary_is_a_call_though_telemetry_alone_tells_of_it(tmp_path, late):
+    first, second = [response(FIRST, 1, 2), line(FIRST, 2)], [response(FIRST, 5, 6), line(FIRST, 6)]
+    entries = [*first[:: -1 if late else 1], response(FIRST, 3, 33), summed(FIRST, 4), *second[:: -1 if late else 1]]
+    chat(tmp_path, FIRST, entries)
+    whole = read_home(QwenCode(), tmp_path)
+    assert by_session(whole) == {FIRST: [2, 6, 33]}
+    chat(tmp_path, SECOND, [*branch(entries, FIRST, SECOND), *session(SECOND, 20)])
+    assert by_session(read_home(QwenCode(), tmp_path, backwards=True)) == {FIRST: [2, 6, 33], SECOND: [21]}
+
+
+def test_calls_that_failed_and_side_calls_count_once_a_later_one_is_repeated(tmp_path):
+    path = chat(tmp_path, FIRST, [response(FIRST, 1, 40), response(FIRST, 2, 50), response(FIRST, 3, 4)])
+    reader, read = QwenCode(), Read()
+    for entry in (None, line(FIRST, 4), response(FIRST, 5, 60), line(FIRST, 7)):
+        if entry is not None:
+            path.write_text(path.read_text() + json.dumps(entry) + "\n")
+        for source in reader.sources(tmp_path, {}):
+            read.take(reader, source)
+    # The last line repeats nothing that telemetry told before it, so of that nothing is known.
+    assert by_session(read) == {FIRST: [4, 7, 40, 50]}
+    assert read.facts() == read_home(QwenCode(), tmp_path).facts()
+
+
+def test_a_response_that_is_told_twice_is_one(tmp_path):
+    told = response(FIRST, 1, 2)
+    again = told | {"uuid": "2222abcd-0000-4000-8000-000000000001"}
+    chat(tmp_path, FIRST, [told, again, line(FIRST, 2), again, response(FIRST, 3, 4), line(FIRST, 4)])
+    assert by_session(read_home(QwenCode(), tmp_path)) == {FIRST: [2, 4]}
+
+
+def test_a_chat_that_is_written_anew_while_a_response_waits_for_its_line_counts_it_once(tmp_path):
+    entries = [response(FIRST, 1, 2), line(FIRST, 2), response(FIRST, 3, 4)]
+    path = chat(tmp_path, FIRST, entries)
+    reader, read = QwenCode(), Read()
+    for written in (entries, [*entries, line(FIRST, 4)]):
+        path.unlink()
+        chat(tmp_path, FIRST, written)
+        for source in reader.sources(tmp_path, {}):
+            read.take(reader, source)
+    assert by_session(read) == {FIRST: [2, 4]}
+
+
+@pytest.mark.parametrize(
+    ("began", "counted"), [(None, [2, 30]), (0, [2]), (5, [2, 30])], ids=["none", "before", "later"]
+)
+def test_a_sub_agents_call_counts_from_the_chat_where_the_usage_log_cannot_have_it(tmp_path, began, counted):
+    helper = response(FIRST, 3, 30, subagent_name="helper")
+    chat(tmp_path, FIRST, [response(FIRST, 1, 2), line(FIRST, 2), helper])
+    if began is not None:
+        log = {"id": "x", "sessionId": FIRST, "timestamp": f"2026-08-23T08:{began:02d}:00Z", "source": "main"}
+        write(tmp_path / ".qwen/usage/token-usage-2026-08.jsonl", log)
+    assert by_session(read_home(QwenCode(), tmp_path)) == {FIRST: counted}
