@@ -74,7 +74,7 @@ STORES: Final = (
     ),
     Store("gemini_cli", ".gemini/tmp", ("*.json", "*.jsonl", "*.jsonl.unreadable-*")),
     Store("goose", ".local/share/goose/sessions", ("sessions.db*",), deep=False),
-    Store("kimi_cli", ".kimi/sessions", ("wire.jsonl", "state.json", "meta.json")),
+    Store("kimi_cli", ".kimi/sessions", ("wire.jsonl", "state.json", "metadata.json", "meta.json")),
     Store("kimi_code", ".kimi-code/sessions", ("wire.jsonl", "state.json")),
     *(
         Store("openclaw", f"{root}/agents", ("*.jsonl*", "openclaw-agent.sqlite*"))

@@ -10,8 +10,8 @@ reasoning is inside output. True here:
   ``default_model`` in the configuration **as it is now** (a caveat), and ``--model`` or ``KIMI_MODEL_NAME`` leave no
   trace. No configuration, no model: a session that was read without one is read again when there is one. Before
   ``config.toml`` there was a ``config.json`` of the same form.
-- a fork copies lines with their times. Its ``state.json`` holds when that was (``wire_mtime``, session_fork.py); where
-  an older version wrote none, ``lineage`` tells which session was forked.
+- a fork copies lines with their times. Its ``state.json`` (``metadata.json`` before 1.28) holds when that was
+  (``wire_mtime``, session_fork.py); where none is there (any more), ``lineage`` tells which session was forked.
 """
 
 from __future__ import annotations
@@ -37,6 +37,7 @@ WIRE: Final = "wire.jsonl"
 CONFIG: Final = "config.toml"
 OLD_CONFIG: Final = "config.json"
 STATE: Final = "state.json"
+OLD_STATE: Final = "metadata.json"
 SUBAGENTS: Final = "subagents"
 HEAD_BYTES: Final = 64 << 10
 # A line is in its file this long after its own time, at most; seconds.
@@ -197,12 +198,12 @@ def _config(share: Path) -> dict[str, Any]:
 
 
 def _copied_at(wire: Path) -> float | None:
-    """When a session says that its log was copied; a fork is born with a title, others get one without that time.
+    """When a session says that its log was copied.
 
-    Before 1.28 the web page kept there when it saw the log written last: that is the time of a line.
+    Before 1.28 the web page kept there when the log of any session was written last: that is the time of a line.
     """
-    state = mapping(json_document(wire.with_name(STATE)))
-    made = seconds(state.get("wire_mtime")) if state.get("title_generated") is True else None
+    said = (mapping(json_document(wire.with_name(name))).get("wire_mtime") for name in (STATE, OLD_STATE))
+    made = next((when for when in map(seconds, said) if when is not None), None)
     return None if made is None or _was_written(wire, made) else made
 
 

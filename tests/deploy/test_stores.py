@@ -35,6 +35,7 @@ def test_every_source_of_a_reader_is_shown(reader: Reader) -> None:
     [
         ".gemini/tmp/p/chats/s.jsonl.unreadable-1786900000000",
         ".kimi/sessions/0/s/state.json",
+        ".kimi/sessions/0/s/metadata.json",
         ".kimi/sessions/0/s/subagents/a/meta.json",
         ".kimi-code/sessions/wd_d_0/session_s/state.json",
     ],

@@ -79,20 +79,23 @@ def test_a_sub_agent_that_has_no_log_of_its_own_counts_where_its_events_are_wrap
     assert read.skipped["mirrored"] == 2
 
 
-def said(wire, made):
+def said(wire, made, file="state.json"):
     """What Kimi CLI writes beside a log: a session with a title, and when its log was copied if it was."""
-    state = {"version": 1, "custom_title": "secret", "title_generated": True, "wire_mtime": made}
-    wire.with_name("state.json").write_text(json.dumps(state))
+    state = {"custom_title": "secret", "title_generated": file == "state.json", "wire_mtime": made}
+    wire.with_name(file).write_text(json.dumps(state))
 
 
+@pytest.mark.parametrize("file", ["state.json", "metadata.json"], ids=["since 1.28", "before"])
 @pytest.mark.parametrize("name", ["s0", "s2"])
 @pytest.mark.parametrize("lines", [2, 3], ids=["up to a turn", "all of it"])
-def test_a_fork_that_is_seen_before_anybody_went_on_with_it_owns_nothing_of_what_it_copied(tmp_path, wire, name, lines):
+def test_a_fork_that_is_seen_before_anybody_went_on_with_it_owns_nothing_of_what_it_copied(
+    tmp_path, wire, name, lines, file
+):
     fork = wire.parents[1] / name / "wire.jsonl"
     fork.parent.mkdir()
     fork.write_text("".join(wire.read_text().splitlines(keepends=True)[:lines]))
     said(wire, None)
-    said(fork, START + 500)
+    said(fork, START + 500, file)
     read = read_home(READER, tmp_path)
     assert total(read.of("s1"), "output_tokens") == 50
     assert not read.of(name)
@@ -106,7 +109,7 @@ def test_a_fork_that_is_seen_before_anybody_went_on_with_it_owns_nothing_of_what
 
 
 def test_when_an_older_web_page_saw_a_log_last_is_not_when_it_was_copied(tmp_path, wire):
-    """Before 1.28 a session that a model gave a title kept its log's time; the web page's forks had no such mark."""
+    """Before 1.28 every session that the page listed kept the time of its log, as a fork did that went on."""
     said(wire, START + 2.01)
     fork = wire.parents[1] / "s2" / "wire.jsonl"
     fork.parent.mkdir()
