@@ -118,7 +118,10 @@ class _Chat:
             beside=False,
         )
         named = model(entry.get("model"))
-        return [Record(RUNTIME, identity, session, when, tokens, named, "log" if named else "none", owner=when)]
+        # The log writes zeros where a provider sent no usage.
+        usage = "reported" if tokens.total else "missing"
+        source = "log" if named else "none"
+        return [Record(RUNTIME, identity, session, when, tokens, named, source, owner=when, usage=usage)]
 
     def batch(self, records: list[Record], position: list[int]) -> Batch:
         """What was found, with the state to go on from."""

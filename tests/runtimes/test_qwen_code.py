@@ -89,6 +89,14 @@ def test_a_sub_agents_call_counts_whatever_its_user_called_it(tmp_path, source):
     assert (record.tokens.input_tokens, record.tokens.cache_read_tokens) == (40, 60)
 
 
+def test_zeros_in_the_usage_log_of_a_call_whose_provider_sent_no_usage_are_not_measured(tmp_path):
+    names = ("inputTokens", "outputTokens", "cachedTokens", "thoughtsTokens", "totalTokens")
+    call = {"id": "ee17317a-8ef7-4739-a44e-368ae238dff4", "sessionId": FIRST, "timestamp": "2026-08-23T08:00:00Z"}
+    call |= {"source": "helper", "model": "q", **dict.fromkeys(names, 0)}
+    write(tmp_path / ".qwen/usage/token-usage-2026-08.jsonl", call, call | {"id": call["id"][::-1], "outputTokens": 1})
+    assert [record.usage for record in read_home(QwenCode(), tmp_path).of(FIRST)] == ["missing", "reported"]
+
+
 def response(name: str, number: int, output: int, **more) -> dict:
     """What telemetry says of a response, under an id that no other line has."""
     event = {"event.name": "qwen-code.api_response", "model": "qwen3-coder-plus", "response_id": f"chatcmpl-{number}"}
