@@ -17,6 +17,8 @@ from typing import Final
 
 from collector.runtimes.aider import READER as AIDER
 from collector.runtimes.exo import READER as EXO
+from collector.runtimes.openclaw import ROOTS as OPENCLAW_ROOTS
+from collector.runtimes.openclaw import roots as openclaw_roots
 from collector.runtimes.picoclaw import workspaces
 from collector.runtimes.places import leads_out
 from shim.places import USER_STATE
@@ -36,6 +38,7 @@ class Store:
 
 
 PICOCLAW: Final = Store("picoclaw", ".picoclaw/workspace/sessions", ("*.jsonl", "*.meta.json"), deep=False)
+OPENCLAW: Final = Store("openclaw", ".openclaw/agents", ("*.jsonl*", "openclaw-agent.sqlite*"))
 # The places that the readers look into. Folders that also hold keys are named as narrowly as they can be, and of the
 # files in them only the store's own are granted. Configuration files beside a store are left out: they hold keys.
 STORES: Final = (
@@ -76,10 +79,7 @@ STORES: Final = (
     Store("goose", ".local/share/goose/sessions", ("sessions.db*",), deep=False),
     Store("kimi_cli", ".kimi/sessions", ("wire.jsonl", "state.json", "metadata.json", "meta.json")),
     Store("kimi_code", ".kimi-code/sessions", ("wire.jsonl", "state.json")),
-    *(
-        Store("openclaw", f"{root}/agents", ("*.jsonl*", "openclaw-agent.sqlite*"))
-        for root in (".openclaw", ".clawdbot", ".moltbot", ".moldbot")
-    ),
+    *(replace(OPENCLAW, folder=f"{root}/agents") for root in OPENCLAW_ROOTS),
     Store("opencode", ".local/share/opencode", ("opencode*.db*",), deep=False),
     Store("opencode", ".local/share/opencode/storage", ("*.json",)),
     PICOCLAW,
@@ -96,7 +96,8 @@ RUNTIMES: Final = frozenset({"aider", "exo", *(store.runtime for store in STORES
 def stores(home: Path, runtimes: Iterable[str] = RUNTIMES) -> Iterator[Store]:
     """The stores of these runtimes in a home, whether or not they exist, but none that leads out of the home.
 
-    Aider and exo keep theirs inside repositories, PicoClaw one per agent: those that are found now, by names alone.
+    Aider and exo keep theirs inside repositories, PicoClaw one per agent, OpenClaw one per profile: those that are
+    found now, by names alone.
     """
     wanted = frozenset(runtimes)
     for store in STORES:
@@ -109,6 +110,9 @@ def stores(home: Path, runtimes: Iterable[str] = RUNTIMES) -> Iterator[Store]:
             for folder in found
             if str(folder) != PICOCLAW.folder and not leads_out(home, home / folder)
         )
+    if "openclaw" in wanted:
+        profiles = (root for root in openclaw_roots(home, {}) if root.name not in OPENCLAW_ROOTS)
+        yield from (replace(OPENCLAW, folder=f"{root.relative_to(home)}/agents") for root in profiles)
     if "aider" in wanted:
         for source in AIDER.sources(home, {}):
             yield Store("aider", str(source.path.relative_to(home)), (source.path.name,), deep=False)

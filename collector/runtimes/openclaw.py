@@ -7,7 +7,9 @@ Read from https://github.com/openclaw/openclaw (src/config/sessions) and stores 
 - ``agents/<agent>/agent/openclaw-agent.sqlite``: ``transcript_events`` holds an entry per row, as text in
   ``event_json`` or compressed in ``event_zstd``; deleted sessions move to ``session_transcript_archives``. A rewritten
   transcript's rows are deleted and made again, under the numbers of the last rows where these were its own.
-- entries of provider ``openclaw`` (mirrored deliveries, injected text) are no calls.
+- a profile (``--profile <name>``, ``--dev``) has a state folder of its own, ``~/.openclaw-<name>``.
+- entries of provider ``openclaw`` (mirrored deliveries, injected text) are no calls. A turn that it had Claude Code,
+  Codex or Gemini CLI make (``api`` is ``cli``) is in the store of that program, call by call.
 - where the provider sent no usage OpenClaw writes zeros: not a measurement (``usage`` is ``missing``).
 """
 
@@ -32,19 +34,31 @@ RUNTIME: Final = "openclaw"
 DATABASE: Final = "openclaw-agent.sqlite"
 OWN_PROVIDER: Final = "openclaw"
 OWN_MODELS: Final = ("delivery-mirror", "gateway-injected")
+DELEGATES: Final = ("claude-cli", "codex-cli", "google-gemini-cli")
+# A turn of a delegate may name the provider behind it instead.
+DELEGATED: Final = (*DELEGATES, "anthropic", "openai", "google")
+ROOTS: Final = (".openclaw", ".clawdbot", ".moltbot", ".moldbot")
 CONFIGS: Final = ("openclaw.json", "clawdbot.json", "moltbot.json", "moldbot.json")
 ROWS_PER_BATCH: Final = 5_000
 
 
 class _Entries(Transcript):
-    """A transcript without the entries that OpenClaw itself wrote."""
+    """A transcript without the entries that OpenClaw itself wrote and those that others record."""
 
     def take(self, entry: dict[str, Any]) -> Record | None:
-        message = mapping(entry.get("message"))
-        if message.get("provider") == OWN_PROVIDER or message.get("model") in OWN_MODELS:
-            self.skipped["no_call"] += 1
+        if (reason := _not_counted(mapping(entry.get("message")))) is not None:
+            self.skipped[reason] += 1
             entry = {key: value for key, value in entry.items() if key in ("type", "timestamp")}
         return Transcript.take(self, entry)
+
+
+def _not_counted(message: dict[str, Any]) -> str | None:
+    provider = message.get("provider")
+    if provider == OWN_PROVIDER or message.get("model") in OWN_MODELS:
+        return "no_call"
+    if provider in DELEGATES or (message.get("api") == "cli" and provider in DELEGATED):
+        return "delegated"
+    return None
 
 
 class OpenClaw:
@@ -54,7 +68,7 @@ class OpenClaw:
 
     def sources(self, home: Path, environ: Mapping[str, str]) -> Iterator[Source]:
         """One source a transcript file, one a database; the configuration is a part of each."""
-        for root in _roots(home, environ):
+        for root in roots(home, environ):
             yield from places.stray(RUNTIME, home, root)
             if places.leads_out(home, root):
                 continue
@@ -77,12 +91,16 @@ class OpenClaw:
         return read_lines(source.path, _Entries(RUNTIME, session, urls), state)
 
 
-def _roots(home: Path, environ: Mapping[str, str]) -> list[Path]:
-    if environ.get("OPENCLAW_STATE_DIR", "").strip():
-        return [places.folder(home, environ, "OPENCLAW_STATE_DIR", "")]
+def roots(home: Path, environ: Mapping[str, str]) -> list[Path]:
+    """The state folders of a home: those of every name that the program has had, and of profiles."""
+    for variable in ("OPENCLAW_STATE_DIR", "CLAWDBOT_STATE_DIR"):
+        if environ.get(variable, "").strip():
+            return [places.folder(home, environ, variable, "")]
     own_home = places.folder(home, environ, "OPENCLAW_HOME", "")
     named = [own_home] if own_home != home / "" else []
-    return [*named, *(own_home / root for root in (".openclaw", ".clawdbot", ".moltbot", ".moldbot"))]
+    profile = tuple(f"{root}-" for root in ROOTS)
+    profiles = (Path(entry.path) for entry in places.subfolders(own_home) if entry.name.startswith(profile))
+    return [*named, *(own_home / root for root in ROOTS), *profiles]
 
 
 def _is_transcript(file: str) -> bool:

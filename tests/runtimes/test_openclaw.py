@@ -1,0 +1,57 @@
+"""OpenClaw: profiles beside the default state folder, and turns that another program on the machine recorded."""
+
+from pathlib import Path
+
+import pytest
+
+from collector.runtimes.openclaw import READER
+from collector.stores import stores
+from tests.runtimes.transcripts import read_home, total, write
+
+HEADER = {"type": "session", "version": 4, "timestamp": "2026-11-30T20:21:49.863Z"}
+
+
+def answer(number: int, provider: str = "acme", **more: object) -> dict:
+    usage = {"input": 100 * number, "output": 5, "cacheRead": 0, "cacheWrite": 0, "cost": {"total": 0}}
+    message = {"role": "assistant", "provider": provider, "model": "m-1", "usage": usage, "timestamp": 1796070110000}
+    return {"type": "message", "timestamp": "2026-11-30T20:21:50.633Z", "message": message | more}
+
+
+def session(home: Path, root: str, name: str, *answers: dict) -> None:
+    write(home / root / "agents/main/sessions" / f"{name}.jsonl", HEADER | {"id": name}, *answers)
+
+
+def test_profiles_have_state_folders_of_their_own_beside_the_default_one(tmp_path):
+    session(tmp_path, ".openclaw", "default", answer(1))
+    session(tmp_path, ".openclaw-dev", "dev", answer(2))
+    session(tmp_path, ".clawdbot-work", "work", answer(3))
+    read = read_home(READER, tmp_path)
+    assert [total(read.of(name), "input_tokens") for name in ("default", "dev", "work")] == [100, 200, 300]
+    folders = {store.folder for store in stores(tmp_path, ["openclaw"])}
+    assert folders >= {".openclaw/agents", ".openclaw-dev/agents", ".clawdbot-work/agents"}
+
+
+def test_a_copy_of_a_state_folder_counts_nothing_again(tmp_path):
+    session(tmp_path, ".openclaw", "default", answer(1))
+    session(tmp_path, ".openclaw-backup", "default", answer(1))
+    assert total(read_home(READER, tmp_path).records.values(), "input_tokens") == 100
+
+
+def test_the_state_folder_may_be_named_as_its_first_versions_did(tmp_path):
+    session(tmp_path, "elsewhere", "moved", answer(1))
+    for variable in ("OPENCLAW_STATE_DIR", "CLAWDBOT_STATE_DIR"):
+        read = read_home(READER, tmp_path, {variable: str(tmp_path / "elsewhere")})
+        assert total(read.of("moved"), "input_tokens") == 100
+
+
+@pytest.mark.parametrize("provider", ["claude-cli", "codex-cli", "google-gemini-cli", "anthropic"])
+def test_a_turn_that_a_cli_made_is_left_to_the_record_of_that_cli(tmp_path, provider):
+    own = answer(2, "anthropic", api="anthropic-messages")
+    session(tmp_path, ".openclaw", "s", answer(1, provider, api="cli"), own)
+    read = read_home(READER, tmp_path)
+    assert (total(read.of("s"), "input_tokens"), read.skipped) == (200, {"delegated": 1})
+
+
+def test_a_turn_of_a_cli_that_nothing_else_is_read_of_counts(tmp_path):
+    session(tmp_path, ".openclaw", "s", answer(1, "my-cli", api="cli"))
+    assert total(read_home(READER, tmp_path).of("s"), "input_tokens") == 100
