@@ -4,6 +4,7 @@ True here (no vendor source; observed by several readers): each assistant messag
 ACU, so they are summed. The node table is a forest in which compaction, rewind and branching append a request again:
 one request counts once, and a request of an abandoned branch was billed all the same. Database metrics are disjoint; a
 transcript's ``prompt_tokens`` includes the cache. An ACU has no public rate; credits have no known unit and stay out.
+A transcript that was counted is taken back once a database has its session; what a database told stays when that goes.
 """
 
 from __future__ import annotations
@@ -46,6 +47,8 @@ SUMS: Final = ", ".join(f"total({picked('chat_message', path)})" for path in NOD
 DIGEST: Final = (
     f"SELECT session_id, count(*), total(rowid), total(length(chat_message)), {SUMS} FROM message_nodes GROUP BY 1"  # noqa: S608
 )
+# What stands for a request in the key of a transcript's own total.
+FINAL: Final = "final"
 FINAL_KEYS: Final = ("total_prompt_tokens", "total_completion_tokens", "total_cached_tokens")
 SESSION: Final = ("id", "model", "created_at", "last_activity_at", "hidden")
 
@@ -85,7 +88,7 @@ class Devin:
         """The database's requests, or a transcript's where the database lacks it. Raises ``SourceError``."""
         refuse_stray(source)
         if source.path.name != STORE:
-            yield _transcript(source.path)
+            yield _transcript(source.path, state or {})
             return
         with opened(source.path) as database:
             yield from _store(database, source.path, state or {})
@@ -163,16 +166,18 @@ def _micro(acu: Any) -> int | None:
     return round(acu * MICRO) if valid else None
 
 
-def _transcript(path: Path) -> Batch:
+def _transcript(path: Path, state: dict[str, Any]) -> Batch:
+    """``state``: a database had the session, so it stays in charge; until then, the revisions of what was counted."""
     batch = Batch()
     data = jsonl.json_document(path)
     if data is None:
         raise SourceError(path, "not complete JSON")
     session = values.reference(data.get("session_id")) or path.stem
-    # The database moved when the tool was renamed; a transcript may have stayed.
-    root = path.parents[3]
-    if any(session in LISTED.of(root / namespace / "cli" / STORE) for namespace in NAMESPACES):
+    counted = values.mapping(state.get("counted"))
+    if state.get("database") or _in_database(path, session):
         batch.skipped["in_database"] += 1
+        batch.records = [_taken_back(session, key, revision) for key, revision in counted.items()]
+        batch.state = {"database": True}
         return batch
     model = values.model(values.mapping(data.get("agent")).get("model_name"))
     listed = data.get("steps")
@@ -184,11 +189,26 @@ def _transcript(path: Path) -> Batch:
         record = _step(known, position, step) if step.get("source") == "agent" else None
         if record is not None:
             batch.records.append(record)
-    if not batch.records and (total := _final(known, values.mapping(data.get("final_metrics")))) is not None:
-        batch.records.append(total)
+    total = f"{session}:{FINAL}"
+    if not batch.records and (final := _final(known, values.mapping(data.get("final_metrics")))) is not None:
+        batch.records.append(final)
+    elif batch.records and total in counted:
+        batch.records.insert(0, _taken_back(session, total, counted.pop(total)))
     model = batch.records[-1].model if batch.records else model
     batch.sessions.append(Session(RUNTIME, session, first, last, model, "log" if model else "none"))
+    batch.state = {"counted": counted | {r.key: r.revision for r in batch.records if not r.taken_back}}
     return batch
+
+
+def _in_database(path: Path, session: str) -> bool:
+    # The database moved when the tool was renamed; a transcript may have stayed.
+    root = path.parents[3]
+    return any(session in LISTED.of(root / namespace / "cli" / STORE) for namespace in NAMESPACES)
+
+
+def _taken_back(session: str, key: str, revision: object) -> Record:
+    later = (values.count(revision) or 0) + 1
+    return Record(RUNTIME, key, session, 0.0, Tokens(), revision=later, taken_back=True)
 
 
 def _final(session: Session, metrics: dict[str, Any]) -> Record | None:
@@ -196,7 +216,7 @@ def _final(session: Session, metrics: dict[str, Any]) -> Record | None:
     prompt, output, read = (values.count(metrics.get(key)) for key in FINAL_KEYS)
     fresh = values.fresh(prompt, read)
     tokens = Tokens(input_tokens=fresh, cache_read_tokens=read, output_tokens=output)
-    record = _record(session, "final", session.ended_ts or session.started_ts or 0.0, session.model, tokens, None)
+    record = _record(session, FINAL, session.ended_ts or session.started_ts or 0.0, session.model, tokens, None)
     return None if record is None else msgspec.structs.replace(record, grain="session")
 
 

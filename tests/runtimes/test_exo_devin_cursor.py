@@ -158,6 +158,50 @@ def test_a_transcript_that_stayed_behind_when_its_database_moved_is_not_counted_
     assert read.skipped["in_database"] == 1
 
 
+def away(home):
+    """Move Devin's database out of sight; where it was and is now."""
+    paths = [(path, home / path.name) for path in devin_database(home).parent.glob("sessions.db*")]
+    for path, hidden in paths:
+        path.rename(hidden)
+    return paths
+
+
+def test_what_a_transcript_told_while_its_database_was_away_is_taken_back_once_that_has_the_session(devins):
+    want = read_home(devin.READER, devins).facts()
+    moved = away(devins)
+    read = read_home(devin.READER, devins)
+    assert len(read.of("steady-otter")) == 1
+    for path, hidden in moved:
+        hidden.rename(path)
+    for _ in range(2):
+        for source in devin.READER.sources(devins, {}):
+            read.take(devin.READER, source)
+        assert read.facts() == want
+
+
+def test_a_transcript_is_not_counted_once_the_database_that_had_its_session_is_deleted(devins):
+    read = read_home(devin.READER, devins)
+    want = read.facts()
+    away(devins)
+    for source in devin.READER.sources(devins, {}):
+        read.take(devin.READER, source)
+    assert read.facts() == want
+
+
+def test_a_transcripts_total_gives_way_to_its_steps(tmp_path):
+    path = tmp_path / ".local/share/devin/cli/transcripts/one.json"
+    path.parent.mkdir(parents=True)
+    step = {"step_id": 1, "source": "agent", "timestamp": "2026-08-16T11:00:09Z"}
+    document = {"session_id": "one", "steps": [step], "final_metrics": {"total_prompt_tokens": 1000}}
+    path.write_text(json.dumps(document))
+    read = read_home(devin.READER, tmp_path)
+    step["metrics"] = {"prompt_tokens": 1000, "completion_tokens": 5}
+    path.write_text(json.dumps(document))
+    for source in devin.READER.sources(tmp_path, {}):
+        read.take(devin.READER, source)
+    assert read.facts() == read_home(devin.READER, tmp_path).facts()
+
+
 def test_a_transcripts_prompt_includes_reads_and_writes(tmp_path):
     path = tmp_path / ".local/share/devin/cli/transcripts/one.json"
     path.parent.mkdir(parents=True)
