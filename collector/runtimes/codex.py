@@ -136,7 +136,7 @@ class _Pass:
         if total == before or recorded:
             self.skipped["repeated"] += 1
             return None
-        if self._is_parents(total):
+        if self._is_parents(total) or (before is None and total != last and self._is_early()):
             self.skipped["copy"] += 1
             return None
         copied = ordinal is not None and self.rollout.copied_to is not None and ordinal < self.rollout.copied_to
@@ -155,6 +155,11 @@ class _Pass:
         if self.stated is None:
             self.stated = self.parents.totals(self.path, rollout.parent) or frozenset()
         return tuple(total) in self.stated
+
+    def _is_early(self) -> bool:
+        """Whether a fork has no turn yet: a total that is more than a call's is its parent's, wherever that may be."""
+        rollout = self.rollout
+        return rollout.parent is not None and rollout.turn is None and rollout.copied_to is None
 
     def _key(self, turn: str | None, total: list[int | None]) -> str:
         """A running total within a turn; short turn ids repeat, so the session that made them is named too."""

@@ -128,6 +128,12 @@ def test_a_fork_that_states_its_parents_total_once_more_counts_from_there(tmp_pa
     assert both_ways(tmp_path) == {PARENT: [1, 2, 3], CHILD: [7]}
 
 
+def test_a_fork_that_states_the_total_of_a_parent_that_is_gone_counts_from_there_too(tmp_path):
+    fork = (meta(CHILD, 100, forked_from_id=PARENT), counted(100, 1, 2, 3), turn(2, 101), counted(110, 1, 2, 3, 7))
+    rollout(tmp_path, CHILD, *fork)
+    assert both_ways(tmp_path) == {CHILD: [7]}
+
+
 def test_what_a_sub_agents_rollout_copied_of_a_parent_that_is_gone_stays_the_parents(tmp_path):
     copies = [entry | {"ordinal": n} for n, entry in enumerate(replayed(parent(), None), 1)]
     own = [turn(2, 101) | {"ordinal": 5}, counted(110, 7) | {"ordinal": 6}]
