@@ -16,6 +16,7 @@ from pathlib import Path
 from typing import Final
 
 from collector.runtimes.aider import READER as AIDER
+from collector.runtimes.cline import EDITORS, EXTENSION
 from collector.runtimes.exo import READER as EXO
 from collector.runtimes.openclaw import ROOTS as OPENCLAW_ROOTS
 from collector.runtimes.openclaw import roots as openclaw_roots
@@ -48,16 +49,7 @@ STORES: Final = (
     Store("cline", ".cline/data/sessions", ("*.json",)),
     Store("cline", ".cline/data/db", ("sessions.db*",), deep=False),
     Store("cline", ".cline/data/tasks", ("ui_messages.json",)),
-    *(
-        Store("cline", f"{editor}/User/globalStorage/saoudrizwan.claude-dev/tasks", ("ui_messages.json",))
-        for editor in (
-            ".config/Code",
-            ".config/Code - Insiders",
-            ".config/VSCodium",
-            ".vscode-server/data",
-            ".vscode-server-insiders/data",
-        )
-    ),
+    *(Store("cline", f"{editor}/{EXTENSION}", ("ui_messages.json",)) for editor in EDITORS),
     Store("cline", "stream", ("*.ndjson",), deep=False),
     Store("cline", "streams", ("*.ndjson",), deep=False),
     Store("codex", ".codex/sessions", ("rollout-*.jsonl*",)),

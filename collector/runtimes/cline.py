@@ -20,13 +20,12 @@ from collector.runtimes.cline_tasks import TASK, read_task
 from collector.runtimes.places import files, folder, leads_out, own, refuse_stray, stray, subfolders
 from collector.sqlite_ro import sidecars
 
-EXTENSION: Final = "globalStorage/saoudrizwan.claude-dev/tasks"
+EXTENSION: Final = "User/globalStorage/saoudrizwan.claude-dev/tasks"
 EDITORS: Final = (
-    ".config/Code",
-    ".config/Code - Insiders",
-    ".config/VSCodium",
-    ".vscode-server/data",
+    *(f".config/{name}" for name in ("Code", "Code - Insiders", "Code - OSS", "VSCodium", "Cursor", "Windsurf")),
+    *(f".{name}-server/data" for name in ("vscode", "vscodium", "cursor", "windsurf")),
     ".vscode-server-insiders/data",
+    ".local/share/code-server",
 )
 # Where people who keep the output of `cline --json` may leave it: the store has no place of its own for it.
 STREAMS: Final = ("stream", "streams")
@@ -62,7 +61,7 @@ class Cline:
             yield from _session(Path(entry.path), data / "settings" / "providers.json")
         if stored and own(home, index):
             yield Source(RUNTIME, index, (*sidecars(index), sessions))
-        yield from _tasks(home, (*(home / editor / "User" / EXTENSION for editor in EDITORS), data / "tasks"))
+        yield from _tasks(home, (*(home / editor / EXTENSION for editor in EDITORS), data / "tasks"))
         streams = (home / name for name in STREAMS if not leads_out(home, home / name))
         for place in (home, *streams):
             for file in files(place, lambda name: name.endswith(".ndjson")):

@@ -1,7 +1,8 @@
 """Cline's index ``sessions.db``: who started whom, and totals of sessions whose folder is gone.
 
-Its usage repeats the manifests', so it counts only for a session that has never had a folder here. A fork's total was
-seeded with its source's and cannot be told apart without messages: it is skipped. Schedules repeat session totals.
+Its usage repeats the manifests', so it counts only for a session that has never had a folder here; where that could not
+be seen before, the total is taken back. A fork's total was seeded with its source's and cannot be told apart without
+messages: it is skipped. Schedules repeat session totals.
 """
 
 from __future__ import annotations
@@ -11,11 +12,13 @@ from collections.abc import Iterator
 from pathlib import Path
 from typing import Any, Final
 
+import msgspec
 import orjson
 
-from collector.record import Session
+from collector.record import Record, Session
 from collector.runtimes import Batch, Source, SourceError, values
 from collector.runtimes.cline_sessions import RUNTIME, USAGE_KEYS, Manifest, counts_of, rest_record
+from collector.runtimes.counts import NOTHING, Counts
 from collector.sqlite_ro import opened, picked, select
 
 COLUMNS: Final = ("session_id", "started_at", "ended_at", "model", "provider", "parent_session_id")
@@ -23,10 +26,14 @@ PATHS: Final = (*(f"$.usage.{key}" for key in USAGE_KEYS), "$.usage.totalCost", 
 
 
 def read_index(source: Source, state: dict[str, Any] | None) -> Iterator[Batch]:
-    """Sessions and orphaned totals. ``state``: the sessions that had a folder when the index was read."""
+    """Sessions and orphaned totals.
+
+    ``state``: the sessions that had a folder when the index was read, and those of which the total was counted.
+    """
     batch = Batch()
     folders = source.parts[-1]
     with_folder: set[str] = set((state or {}).get("folders", ()))
+    counted: set[str] = set((state or {}).get("counted", ()))
     with opened(source.path) as database:
         columns = database.columns("sessions")
         if not {"session_id", "metadata_json"} <= columns:
@@ -39,13 +46,20 @@ def read_index(source: Source, state: dict[str, Any] | None) -> Iterator[Batch]:
             if _has_folder(folders, session):
                 with_folder.add(session)
             manifest, parent = _manifest(session, row), values.reference(row[5])
+            if session in counted & with_folder:
+                batch.records.append(_record(manifest, manifest.total or NOTHING, taken_back=True))
+                counted.discard(session)
             if session not in with_folder and manifest.total is not None and manifest.total.size:
-                _orphan(manifest, batch)
+                if manifest.forked:
+                    batch.skipped["fork_without_messages"] += 1
+                else:
+                    batch.records.append(_record(manifest, manifest.total))
+                    counted.add(session)
             elif parent is None:
                 # Its own folder says the rest.
                 continue
             batch.sessions.append(Session(RUNTIME, session, manifest.started, manifest.ended, parent_session_id=parent))
-    batch.state = {"folders": sorted(with_folder)}
+    batch.state = {"folders": sorted(with_folder), "counted": sorted(counted)}
     yield batch
 
 
@@ -61,11 +75,10 @@ def _manifest(session: str, row: tuple[Any, ...]) -> Manifest:
     return Manifest(session, started, ended, values.model(row[3]), values.name(row[4]), total, fork is not None)
 
 
-def _orphan(manifest: Manifest, batch: Batch) -> None:
-    if manifest.forked:
-        batch.skipped["fork_without_messages"] += 1
-    elif manifest.total is not None:
-        batch.records.append(rest_record(manifest, manifest.started, manifest.total, manifest.total.size, alone=True))
+def _record(manifest: Manifest, total: Counts, *, taken_back: bool = False) -> Record:
+    record = rest_record(manifest, manifest.started, total, 2 * total.size + taken_back, alone=True)
+    # Not the key of what the folder's own total has beyond its messages.
+    return msgspec.structs.replace(record, key=f"index:{manifest.session}", taken_back=taken_back)
 
 
 def _has_folder(folders: Path, session: str) -> bool:

@@ -9,7 +9,8 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from collector.runtimes.cline import READER
+from collector.runtimes.cline import EXTENSION, READER
+from collector.stores import stores
 from tests.runtimes.transcripts import Read, dollars, read_home, total, write
 
 START = 1_796_000_000_000
@@ -198,6 +199,18 @@ def test_the_index_tells_parents_and_totals_of_sessions_without_a_folder(store):
     assert read.skipped["fork_without_messages"] == 1
 
 
+def test_a_total_of_the_index_is_taken_back_once_the_folder_of_its_session_is_seen(store):
+    usage = counts(1000, 20) | {"totalCost": 0.5}
+    store.index(("s", None, {"usage": usage}))
+    read = store.read()
+    assert total(read.of("s"), "input_tokens") == 1000
+    store.session("s", [message("m", 1, counts(1000, 20))], usage=usage)
+    for _ in range(2):
+        store.again(read)
+        assert read.facts() == store.read().facts()
+        assert [record.grain for record in read.of("s")] == ["call"]
+
+
 def test_a_session_whose_folder_was_removed_is_not_counted_again_from_the_index(store):
     store.session("s", [message("m", 1)])
     store.index(("s", None, {"usage": counts(100, 20)}))
@@ -245,6 +258,18 @@ def test_a_request_in_flight_gets_its_numbers_later(store):
     (record,) = read.of("vscode:7")
     assert (record.tokens.input_tokens, record.tokens.cache_read_tokens, record.tokens.cache_write_tokens) == (10, 4, 3)
     assert record.vendor_basis == "runtime_price"
+
+
+@pytest.mark.parametrize(
+    "editor", [".config/Cursor", ".cursor-server/data", ".config/Windsurf", ".local/share/code-server"]
+)
+def test_the_extension_counts_in_every_editor_that_takes_it(store, editor):
+    store.task("7", (1, "api_req_started", request(10)))
+    moved = store.home / editor
+    moved.parent.mkdir(parents=True, exist_ok=True)
+    (store.home / ".config/Code").rename(moved)
+    assert total(store.read().records.values(), "input_tokens") == 10
+    assert str((moved / EXTENSION).relative_to(store.home)) in {one.folder for one in stores(store.home, ["cline"])}
 
 
 def test_half_a_character_in_one_message_does_not_hide_the_task(store):
