@@ -20,6 +20,7 @@ from collector.runtimes.cline import EDITORS, EXTENSION
 from collector.runtimes.exo import READER as EXO
 from collector.runtimes.openclaw import ROOTS as OPENCLAW_ROOTS
 from collector.runtimes.openclaw import roots as openclaw_roots
+from collector.runtimes.pi import session_folders
 from collector.runtimes.picoclaw import workspaces
 from collector.runtimes.places import leads_out
 from shim.places import USER_STATE
@@ -39,6 +40,7 @@ class Store:
 
 
 PICOCLAW: Final = Store("picoclaw", ".picoclaw/workspace/sessions", ("*.jsonl", "*.meta.json"), deep=False)
+PI: Final = Store("pi", ".pi/agent/sessions", ("*.jsonl",))
 OPENCLAW: Final = Store("openclaw", ".openclaw/agents", ("*.jsonl*", "openclaw-agent.sqlite*"))
 # The places that the readers look into. Folders that also hold keys are named as narrowly as they can be, and of the
 # files in them only the store's own are granted. Configuration files beside a store are left out: they hold keys.
@@ -75,7 +77,7 @@ STORES: Final = (
     Store("opencode", ".local/share/opencode", ("opencode*.db*",), deep=False),
     Store("opencode", ".local/share/opencode/storage", ("*.json",)),
     PICOCLAW,
-    Store("pi", ".pi/agent/sessions", ("*.jsonl",)),
+    PI,
     Store("qwen_code", ".qwen/projects", ("*.jsonl",)),
     Store("qwen_code", ".qwen/usage", ("token-usage-*.jsonl",), deep=False),
 )
@@ -88,8 +90,8 @@ RUNTIMES: Final = frozenset({"aider", "exo", *(store.runtime for store in STORES
 def stores(home: Path, runtimes: Iterable[str] = RUNTIMES) -> Iterator[Store]:
     """The stores of these runtimes in a home, whether or not they exist, but none that leads out of the home.
 
-    Aider and exo keep theirs inside repositories, PicoClaw one per agent, OpenClaw one per profile: those that are
-    found now, by names alone.
+    Aider and exo keep theirs inside repositories, PicoClaw one per agent, OpenClaw one per profile, Pi where its
+    settings say: those that are found now, by names alone.
     """
     wanted = frozenset(runtimes)
     for store in STORES:
@@ -102,6 +104,9 @@ def stores(home: Path, runtimes: Iterable[str] = RUNTIMES) -> Iterator[Store]:
             for folder in found
             if str(folder) != PICOCLAW.folder and not leads_out(home, home / folder)
         )
+    if "pi" in wanted:
+        named = session_folders(home, {})[1:]
+        yield from (replace(PI, folder=str(root.relative_to(home))) for root in named if not leads_out(home, root))
     if "openclaw" in wanted:
         profiles = (root for root in openclaw_roots(home, {}) if root.name not in OPENCLAW_ROOTS)
         yield from (replace(OPENCLAW, folder=f"{root.relative_to(home)}/agents") for root in profiles)

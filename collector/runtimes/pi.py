@@ -6,7 +6,9 @@ reasoning is inside output. True here:
 - every assistant entry is a call that was paid, on whatever branch it lies, aborted or not; a try that failed before
   any token leaves zeros and is none.
 - newer versions put the ``usage`` of the call that wrote a compaction or a summary into that entry; the model is
-  not named there and is the one that the session used last (https://github.com/huggingface/tau/issues/701).
+  not named there and is the one that the session used last (https://github.com/huggingface/tau/issues/701). A
+  branched session has the entries of its branch alone, so another may have been last there: such a call is known by
+  its time and counts.
 - forks copy entries word for word into a file whose header names ``parentSession``; the header's time is the owner's.
 - the first version's entries had no ids; a newer Pi that opens such a file gives them random ones and writes it anew.
   So a call without a response's id is known by its time, model and counts.
@@ -16,6 +18,7 @@ reasoning is inside output. True here:
 
 from __future__ import annotations
 
+import os
 from collections import Counter
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, field
@@ -71,7 +74,7 @@ class Transcript:
         self.ended = latest(self.ended, when)
         if entry.get("type") in SUMMARIES and isinstance(entry.get("usage"), dict):
             used = {"usage": entry["usage"], "provider": self.provider, "model": self.model}
-            return self._call(entry, used, when) if _tokens(entry["usage"]).total else None
+            return self._call(entry, used, when, str(entry["type"])) if _tokens(entry["usage"]).total else None
         if entry.get("type") == "model_change":
             self.provider, self.model = name(entry.get("provider")), model(entry.get("modelId"))
         message = entry.get("message")
@@ -80,7 +83,9 @@ class Transcript:
         self.provider, self.model = name(message.get("provider")), model(message.get("model"))
         return self._call(entry, message, when)
 
-    def _call(self, entry: dict[str, Any], message: dict[str, Any], when: float | None) -> Record | None:
+    def _call(
+        self, entry: dict[str, Any], message: dict[str, Any], when: float | None, kind: str | None = None
+    ) -> Record | None:
         usage = mapping(message.get("usage"))
         provider = name(message.get("provider"))
         named = model(message.get("responseModel")) or model(message.get("model"))
@@ -93,7 +98,7 @@ class Transcript:
             self.skipped["failed_try"] += 1
             return None
         response = reference(message.get("responseId"))
-        figures = f"{named}:{tokens.input_tokens}:{tokens.output_tokens}:{tokens.cache_read_tokens}"
+        figures = f"{kind or named}:{tokens.input_tokens}:{tokens.output_tokens}:{tokens.cache_read_tokens}"
         called = f"{response or figures}:{message.get('timestamp') or entry.get('timestamp')}"
         local = is_local(provider, named, self.urls.get(provider or ""))
         cost = mapping(usage.get("cost"))
@@ -205,18 +210,46 @@ class Pi:
 
     def sources(self, home: Path, environ: Mapping[str, str]) -> Iterator[Source]:
         """One source a session file; the models' configuration is a part of each."""
-        agent = places.folder(home, environ, "PI_CODING_AGENT_DIR", ".pi/agent")
-        root = places.folder(home, environ, "PI_CODING_AGENT_SESSION_DIR", str(agent / "sessions"))
-        yield from places.stray(RUNTIME, home, root)
-        if places.leads_out(home, root):
-            return
-        for entry in places.walk(root, lambda file: file.endswith(".jsonl"), depth=2):
-            yield Source(RUNTIME, Path(entry.path), (agent / "models.json",))
+        agent = _agent(home, environ)
+        found: dict[str, None] = {}
+        for root in session_folders(home, environ):
+            yield from places.stray(RUNTIME, home, root)
+            if not places.leads_out(home, root):
+                found |= dict.fromkeys(entry.path for entry in places.walk(root, _is_session, depth=2))
+        if not places.leads_out(home, agent):
+            # Version 0.30.0 left sessions there; the next one moved them.
+            found |= dict.fromkeys(entry.path for entry in places.files(agent, _is_session))
+        for path in found:
+            yield Source(RUNTIME, Path(path), (agent / "models.json",))
 
     def read(self, source: Source, state: dict[str, Any] | None) -> Iterator[Batch]:
         """Records from the saved offset on. Raises ``SourceError``."""
         transcript = Transcript(RUNTIME, source.path.stem.rpartition("_")[2], _urls(source.parts))
         yield from read_lines(source.path, transcript, state)
+
+
+def session_folders(home: Path, environ: Mapping[str, str]) -> list[Path]:
+    """Where a variable, or the settings beside the folder that they took the place of, have sessions kept.
+
+    Of what the settings name only a folder below the home is one: a relative one is below each project.
+    """
+    if environ.get("PI_CODING_AGENT_SESSION_DIR", "").strip():
+        return [places.folder(home, environ, "PI_CODING_AGENT_SESSION_DIR", "")]
+    agent = _agent(home, environ)
+    named = mapping(json_document(agent / "settings.json")).get("sessionDir")
+    folders = [agent / "sessions"]
+    if isinstance(named, str) and named.startswith(("/", "~/")):
+        folder = Path(os.path.normpath(places.expanded(home, named)))
+        folders += [folder] if home in folder.parents and folder != folders[0] else []
+    return folders
+
+
+def _agent(home: Path, environ: Mapping[str, str]) -> Path:
+    return places.folder(home, environ, "PI_CODING_AGENT_DIR", ".pi/agent")
+
+
+def _is_session(file: str) -> bool:
+    return file.endswith(".jsonl")
 
 
 def _urls(parts: tuple[Path, ...]) -> dict[str, object]:
