@@ -22,7 +22,7 @@ import sqlite3
 import stat
 import tempfile
 import time
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping, Set
 from contextlib import ExitStack, contextmanager
 from pathlib import Path
 from typing import Any, Final
@@ -99,31 +99,41 @@ def picked(column: str, *paths: str) -> str:
 class KnownIds:
     """The ids in one column of a database, remembered as long as its files have not changed.
 
-    For stores that keep a session twice: the second form counts only where the database lacks the session.
+    For stores that keep a session twice: the second form counts only where the database lacks the session, or what was
+    there before it had: ``since`` is the column of which each id's smallest value is wanted.
     """
 
-    def __init__(self, table: str, column: str) -> None:
-        self._sql = f'SELECT "{column}" FROM "{table}"'  # noqa: S608  # names are constants of the readers
-        self._table = table
-        self._found: dict[Path, tuple[list[Any], frozenset[str]]] = {}
+    def __init__(self, table: str, column: str, since: str | None = None) -> None:
+        self._table, self._column, self._since = table, column, since
+        self._found: dict[Path, tuple[list[Any], dict[str, Any]]] = {}
 
-    def of(self, path: Path) -> frozenset[str]:
+    def of(self, path: Path) -> Set[str]:
         """The ids; none where there is no such database or table. Raises ``SourceError`` where it is locked or busy."""
+        return self.since(path).keys()
+
+    def since(self, path: Path) -> Mapping[str, Any]:
+        """As ``of``, with the smallest value of each."""
         if _size(path) is None:
-            return frozenset()
+            return {}
         stamp = [(part, _stamp(part)) for part in (path, *sidecars(path))]
         if (found := self._found.get(path)) is not None and found[0] == stamp:
             return found[1]
         try:
             with opened(path) as database:
-                rows = database.rows(self._sql) if database.columns(self._table) else ()
-                ids = frozenset(str(row[0]) for row in rows)
+                ids = dict(self._rows(database))
         except SourceError as error:
             if error.reason not in NO_DATABASE:
                 raise
-            ids = frozenset()
+            ids = {}
         self._found[path] = (stamp, ids)
         return ids
+
+    def _rows(self, database: Database) -> Iterator[tuple[str, Any]]:
+        if present := database.columns(self._table):
+            value = f'min("{self._since}")' if self._since in present else "NULL"
+            # The names are constants of the readers.
+            sql = f'SELECT "{self._column}", {value} FROM "{self._table}" GROUP BY 1'  # noqa: S608
+            yield from ((str(row[0]), row[1]) for row in database.rows(sql))
 
 
 @contextmanager

@@ -1,4 +1,5 @@
-"""``session-state/<session>/events.jsonl`` of Copilot: used for sessions of which the ledger has no row.
+"""``session-state/<session>/events.jsonl`` of Copilot: used for sessions of which the ledger has no row, and for what
+those that an older build began had spent before their first one.
 
 Newer builds write a ``session.usage_record`` per call; a copy of it in a forked session names its source. Older ones
 write only ``session.shutdown`` on a clean exit, cumulative over the legs of a session, so the last of a rising series
@@ -9,8 +10,9 @@ unknown.
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Collection, Iterator, Mapping, Set
 from dataclasses import dataclass, field
+from math import inf
 from pathlib import Path
 from typing import Any, Final
 
@@ -26,7 +28,9 @@ RUNTIME: Final = "copilot"
 EVENTS: Final = "events.jsonl"
 STORE: Final = "session-store.db"
 NO_LEDGER: Final = "other_basis"
-LEDGER: Final = KnownIds("assistant_usage_events", "session_id")
+LEDGER: Final = KnownIds("assistant_usage_events", "session_id", since="created_at")
+# A call is in the events some moments before it is in the ledger, whose times may be whole seconds; in seconds.
+SOONER: Final = 10.0
 MESSAGE: Final = "assistant.message"
 NEEDLES: Final = (b'"session.start"', b'"session.usage_record"', b'"session.shutdown"', b'"assistant.message"')
 OUTPUT: Final = "outputTokens"
@@ -51,9 +55,14 @@ class _Total:
 
 @dataclass(slots=True)
 class _Events:
-    """One file, read. ``said``: output of the messages in legs that are over, and (``leg``) since the last shutdown."""
+    """One file, read. ``said``: output of the messages in legs that are over, and (``leg``) since the last shutdown.
+
+    ``until``: from when on the ledger is in charge. ``recorded``: before that there is a call, its own or a copied one.
+    """
 
     session: str
+    until: float = inf
+    recorded: bool = False
     said: int = 0
     leg: int = 0
     first: float | None = None
@@ -67,33 +76,51 @@ class _Events:
 def read_events(source: Source, state: dict[str, Any] | None) -> Batch:
     """Calls or shutdown totals of one session.
 
-    ``state``: the ledger had the session, so it stays in charge; until then, which calls were counted. A call is in the
-    events some moments before it is in the ledger; one that was read in between is taken back.
+    ``state``: since when the ledger has had the session, which it stays in charge of; which records were counted. What
+    was read before the ledger had it is taken back, but for what an older build had spent by then.
     """
-    batch = Batch()
+    batch, known = Batch(), state or {}
     session = source.path.parent.name
-    ledger = LEDGER.of(source.path.parents[2] / STORE)
-    counted = (state or {}).get("counted") or ()
-    if session in ledger or (state or {}).get("ledger"):
+    ledger = LEDGER.since(source.path.parents[2] / STORE)
+    since = _since(session, ledger, known.get("ledger"))
+    counted = known.get("counted") or ()
+    if since is None:
+        events = _read(source.path, session, ledger.keys(), inf, batch)
+        batch.records = _records(events)
+        model = batch.records[-1].model if batch.records else None
+        batch.sessions.append(Session(RUNTIME, session, events.first, events.last, model, "log" if model else "none"))
+    else:
         batch.skipped["in_ledger"] += 1
-        batch.state = {"ledger": True}
-        calls = _read(source.path, session, ledger - {session}, Batch()).calls if counted else ()
-        batch.records = [
-            msgspec.structs.replace(call, revision=call.revision + 1, taken_back=True)
-            for call in calls
-            if call.key in counted
-        ]
-        return batch
-    events = _read(source.path, session, ledger, batch)
-    batch.records = events.calls or list(_shutdowns(events))
-    batch.state = {"counted": [call.key for call in events.calls]}
-    model = batch.records[-1].model if batch.records else None
-    batch.sessions.append(Session(RUNTIME, session, events.first, events.last, model, "log" if model else "none"))
+        if since != known.get("ledger"):
+            batch.records = list(_before(source.path, session, ledger.keys(), since, counted))
+    batch.state = {"ledger": since, "counted": [record.key for record in batch.records if not record.taken_back]}
     return batch
 
 
-def _read(path: Path, session: str, ledger: frozenset[str], batch: Batch) -> _Events:
-    events = _Events(session)
+def _before(path: Path, session: str, ledger: Set[str], since: float, counted: Collection[str]) -> Iterator[Record]:
+    """What the ledger does not have of a session of its own, and what was ``counted`` of the rest, taken back."""
+    events = _read(path, session, ledger, since - SOONER, Batch())
+    own = [] if events.recorded else _records(events)
+    yield from own
+    kept = {record.key for record in own}
+    for record in _records(_read(path, session, ledger, inf, Batch())) if counted else ():
+        if record.key in counted and record.key not in kept:
+            yield msgspec.structs.replace(record, revision=record.revision + 1, taken_back=True)
+
+
+def _since(session: str, ledger: Mapping[str, Any], known: object) -> float | None:
+    """Since when the ledger is in charge of a session; ``None`` where it never had it."""
+    found = (values.iso(ledger[session]) or 0.0) if session in ledger else None
+    before = float(known) if isinstance(known, int | float) else None
+    return values.earliest(found, before)
+
+
+def _records(events: _Events) -> list[Record]:
+    return events.calls or ([] if events.recorded else list(_shutdowns(events)))
+
+
+def _read(path: Path, session: str, ledger: Set[str], until: float, batch: Batch) -> _Events:
+    events = _Events(session, until)
     file = jsonl.LineFile(path)
     last = b""
     for block in file.blocks():
@@ -101,19 +128,24 @@ def _read(path: Path, session: str, ledger: frozenset[str], batch: Batch) -> _Ev
             last = line
             if any(needle in line for needle in NEEDLES):
                 _take(events, jsonl.parse(line), ledger, batch)
+                if events.last is not None and events.last >= until:
+                    return events
     if (value := jsonl.parse(last)) is not None:
         events.last = values.latest(events.last, values.iso(value.get("timestamp")))
     return events
 
 
-def _take(events: _Events, line: dict[str, Any] | None, ledger: frozenset[str], batch: Batch) -> None:
+def _take(events: _Events, line: dict[str, Any] | None, ledger: Set[str], batch: Batch) -> None:
     ts = values.iso((line or {}).get("timestamp"))
     if line is None or ts is None:
         batch.skipped["bad_json"] += 1
         return
     events.first, events.last = events.first or ts, ts
+    if ts >= events.until:
+        return
     data = values.mapping(line.get("data"))
     if line.get("type") == "session.usage_record":
+        events.recorded = True
         record = _call(events, values.mapping(data.get("usage")), ts, ledger)
         if record is None:
             batch.skipped["copy"] += 1
@@ -137,10 +169,10 @@ def _take_totals(events: _Events, data: dict[str, Any], ts: float) -> None:
     events.said, events.leg = events.leg + (0 if alone else events.said), 0
 
 
-def _call(events: _Events, usage: dict[str, Any], ts: float, ledger: frozenset[str]) -> Record | None:
+def _call(events: _Events, usage: dict[str, Any], ts: float, ledger: Set[str]) -> Record | None:
     accounting = values.mapping(usage.get("accounting"))
     origin = values.reference(accounting.get("sourceSessionId"))
-    if origin in ledger:
+    if origin != events.session and origin in ledger:
         return None
     counts = tuple(values.count(usage.get(key)) for key in USAGE_KEYS)
     identity = values.reference(accounting.get("usageId")) or values.reference(usage.get("apiCallId"))

@@ -237,6 +237,46 @@ def test_a_forks_copies_of_calls_that_the_ledger_has_do_not_count(store):
     assert total(read.of("fork"), "input_tokens") == 7
 
 
+def test_a_fork_that_has_nothing_but_copies_has_no_total_of_its_own(store):
+    store.row("e", total_in=30)
+    store.events("fork", call(0, 30, "id-1", source="e"), shutdown(2, 30))
+    assert store.read().of("fork") == []
+
+
+LATER = "2026-08-14T08:00:05.000Z"
+
+
+@pytest.mark.parametrize("backwards", [False, True])
+def test_what_a_session_spent_before_there_was_a_ledger_counts_beside_its_rows(store, backwards):
+    """Builds without a ledger leave totals; a newer one goes on with the session, in rows and then in a total."""
+    store.events("e", shutdown(0, 100, 10**9), shutdown(5, 250, 3 * 10**9))
+    read = store.read()
+    store.row("e", total_in=40, nano=10**9, at=LATER)
+    late = shutdown(9, 290, 4 * 10**9) | {"timestamp": "2026-08-14T09:00:00.000Z"}
+    store.events("e", shutdown(0, 100, 10**9), shutdown(5, 250, 3 * 10**9), late)
+    for source in READER.sources(store.home, {}):
+        read.take(READER, source)
+    for seen in (read, store.read(backwards=backwards)):
+        assert (total(seen.of("e"), "input_tokens"), dollars(seen.of("e"))) == (290, 0.04)
+
+
+def test_a_total_of_a_session_is_taken_back_where_the_ledger_gets_its_calls(store):
+    store.events("e", shutdown(5, 250))
+    read = store.read()
+    store.row("e", total_in=250, at="2026-08-13 11:04:00")
+    store.events("e", shutdown(5, 250), said(6, 1))
+    for _ in range(2):
+        for source in READER.sources(store.home, {}):
+            read.take(READER, source)
+        assert total(read.of("e"), "input_tokens") == 250
+
+
+def test_calls_in_the_events_before_the_first_row_are_left_to_the_ledger(store):
+    store.row("e", total_in=30, at=LATER)
+    store.events("e", call(0, 10, "id-1"), shutdown(2, 10))
+    assert total(store.read().of("e"), "input_tokens") == 30
+
+
 def test_a_broken_ledger_is_an_error_of_its_own_and_events_count(store):
     store.events("e", shutdown(2, 30))
     for path in store.database.parent.glob("session-store.db*"):
