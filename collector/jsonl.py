@@ -88,11 +88,14 @@ def loads(data: bytes) -> Any:
     """What a JSON text says. Raises ``orjson.JSONDecodeError``.
 
     JavaScript and Python write half an emoji as the escape of that half, where a text was cut or a model wrote it;
-    that is no reason to lose a call (https://github.com/anthropics/claude-code/issues/61301).
+    that is no reason to lose a call (https://github.com/anthropics/claude-code/issues/61301). Zeros, which no JSON has,
+    stand where a machine lost power before a text was on its disk (https://github.com/github/copilot-cli/issues/2927).
     """
     try:
         return orjson.loads(data)
     except orjson.JSONDecodeError:
+        if b"\0" in data:
+            return loads(data.rpartition(b"\0")[2] or data.partition(b"\0")[0])
         if b"\\ud" not in data and b"\\uD" not in data:
             raise
         return orjson.loads(_HALVES.sub(lambda found: found[1] or rb"\ufffd", data))

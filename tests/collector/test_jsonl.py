@@ -157,3 +157,10 @@ def test_a_block_of_empty_lines_takes_no_more_memory_than_it_has_bytes():
         assert tracemalloc.get_traced_memory()[1] < len(block)
     finally:
         tracemalloc.stop()
+
+
+@pytest.mark.parametrize("line", [b"\0" * 9 + b'{"a": 1}', b'{"torn": "x\0\0{"a": 1}', b'{"a": 1}\0\0\0'])
+def test_zero_bytes_that_a_crash_left_do_not_hide_the_object_beside_them(line):
+    """A machine that lost power leaves zeros for what had no place on disk yet; the next run goes on behind them."""
+    assert parse(line) == {"a": 1}
+    assert parse(b"\0" * 9) is None
