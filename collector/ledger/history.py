@@ -185,3 +185,18 @@ SPANS: Final = (
     "CREATE INDEX record_withdrawn ON record (withdrawn, shape, ts) WHERE withdrawn > 0",
 )
 SLICES: Final = ("CREATE INDEX slice_model ON slice (level, model) WHERE model IS NOT NULL",)
+SEEN: Final = (
+    "ALTER TABLE presence ADD COLUMN first INTEGER",
+    "ALTER TABLE presence ADD COLUMN last INTEGER",
+    """UPDATE presence SET
+    first = (SELECT min(ifnull(first, started)) FROM session INDEXED BY session_from
+        WHERE session.vm = presence.vm AND session.runtime = presence.runtime AND (session.listed OR session.calls)),
+    last = (SELECT max(ifnull(last, ended)) FROM session INDEXED BY session_till
+        WHERE session.vm = presence.vm AND session.runtime = presence.runtime AND (session.listed OR session.calls))""",
+    "DROP TRIGGER session_shown",
+    """CREATE TRIGGER session_shown AFTER UPDATE OF listed, calls ON session
+    WHEN (old.listed OR old.calls) != (new.listed OR new.calls)
+    BEGIN INSERT INTO presence (vm, runtime, sessions)
+    VALUES (new.vm, new.runtime, (new.listed OR new.calls) - (old.listed OR old.calls))
+    ON CONFLICT DO UPDATE SET sessions = sessions + excluded.sessions; END""",
+)

@@ -53,6 +53,13 @@ def m004_slices(db: sqlite3.Connection) -> None:
         db.execute(statement)
 
 
+@migration
+def m005_seen(db: sqlite3.Connection) -> None:
+    """From when till when a VM's runtime was seen; from now on a record may be taken back (``withdrawn`` 3)."""
+    for statement in history.SEEN:
+        db.execute(statement)
+
+
 def migrate(db: sqlite3.Connection, migrations: list[Migration] = MIGRATIONS) -> list[str]:
     """Bring a ledger to this version's schema; the names of what was applied now.
 

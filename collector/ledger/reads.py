@@ -116,11 +116,7 @@ def _entry(row: tuple[Any, ...]) -> Entry:
 def seen(db: sqlite3.Connection, by: str) -> list[Seen]:
     """See ``Ledger.seen``."""
     column = {"vm": "vm", "runtime": "runtime"}[by]
-    own = "session.vm = presence.vm AND session.runtime = presence.runtime AND (session.listed OR session.calls)"
-    query = f"""SELECT {column},
-        min((SELECT min(ifnull(first, started)) FROM session INDEXED BY session_from WHERE {own})),
-        max((SELECT max(ifnull(last, ended)) FROM session INDEXED BY session_till WHERE {own})),
-        sum(sessions) FROM presence WHERE sessions GROUP BY {column}"""
+    query = f"""SELECT {column}, min(first), max(last), sum(sessions) FROM presence WHERE sessions GROUP BY {column}"""
     return [Seen(*row) for row in db.execute(query)]
 
 

@@ -25,6 +25,7 @@ _MEASURES: Final = ", ".join(f"{expression} AS {name}" for name, expression in S
 TEMPORARY: Final = (
     "CREATE TEMP TABLE touched (first INTEGER PRIMARY KEY, last INTEGER)",
     "CREATE TEMP TABLE stale (session INTEGER PRIMARY KEY)",
+    "CREATE TEMP TABLE met (vm, runtime, PRIMARY KEY (vm, runtime)) WITHOUT ROWID",
     f"CREATE TEMP TABLE delta (session, day, shape, kind, first, last, {_NAMES})",
 )
 # The plus keeps SQLite from making an index of all records by ``withdrawn`` each time a few of them are summed.
@@ -78,6 +79,15 @@ LOOK_AGAIN: Final = f"""UPDATE session SET
     WHERE no IN (SELECT session FROM stale)"""
 RECENCY: Final = """UPDATE session SET recency = max(ifnull(last, 0), ifnull(ended, 0), ifnull(started, 0))
     WHERE no IN (SELECT session FROM stale)"""
+# VMs' runtimes of which sessions gained records or are looked at again.
+_MEET: Final = "INSERT OR IGNORE INTO met SELECT vm, runtime FROM"
+MET: Final = f"{_MEET} shape WHERE no IN (SELECT shape FROM delta)"
+MET_AGAIN: Final = f"{_MEET} session WHERE no IN (SELECT session FROM stale)"
+_PRESENT: Final = "session.vm = presence.vm AND session.runtime = presence.runtime AND (listed OR calls)"
+BOUNDS: Final = f"""UPDATE presence SET
+    first = (SELECT min(ifnull(first, started)) FROM session INDEXED BY session_from WHERE {_PRESENT}),
+    last = (SELECT max(ifnull(last, ended)) FROM session INDEXED BY session_till WHERE {_PRESENT})
+    WHERE (vm, runtime) IN (SELECT vm, runtime FROM met)"""
 
 
 def runs(ids: Iterable[int]) -> list[Run]:
@@ -132,14 +142,16 @@ class Rollups:
         self._db.executemany("INSERT OR IGNORE INTO stale VALUES (?)", [(session,) for session in sessions])
 
     def settle(self) -> None:
-        """Make sessions anew whose records changed; call before the commit."""
-        if not self._db.execute("SELECT 1 FROM stale LIMIT 1").fetchone():
-            return
-        self._db.execute("DELETE FROM usage_session WHERE calls = 0 AND session IN (SELECT session FROM stale)")
-        self._db.execute("DELETE FROM usage_span WHERE calls = 0")
-        self._db.execute(LOOK_AGAIN)
-        self._db.execute(RECENCY)
-        self._db.execute("DELETE FROM stale")
+        """Make sessions anew whose records changed, and what hangs on sessions; call before the commit."""
+        if self._db.execute("SELECT 1 FROM stale LIMIT 1").fetchone():
+            self._db.execute("DELETE FROM usage_session WHERE calls = 0 AND session IN (SELECT session FROM stale)")
+            self._db.execute("DELETE FROM usage_span WHERE calls = 0")
+            self._db.execute(LOOK_AGAIN)
+            self._db.execute(RECENCY)
+            self._db.execute(MET_AGAIN)
+            self._db.execute("DELETE FROM stale")
+        self._db.execute(BOUNDS)
+        self._db.execute("DELETE FROM met")
 
     def recount(self, from_day: int) -> None:
         """Make the rollups of days from ``from_day`` on, and of what has no day, anew from the records."""
@@ -171,6 +183,7 @@ class Rollups:
 
     def _grow(self) -> None:
         """Sessions that only gained records: no look back at the old ones."""
+        self._db.execute(MET)
         newest = {session: (at, model, how) for session, at, model, how in self._db.execute(GROWN_MODELS)}
         grown = self._db.execute(GROWN).fetchall()
         self._db.executemany(GROW, [(*sums, *newest.get(session, NO_MODEL), session) for session, *sums in grown])

@@ -139,8 +139,8 @@ TABLES: Final = (
     ),
     Table(
         "presence",
-        "How many sessions there are to be shown; triggers on session keep it.",
-        "vm text!, runtime text!, sessions int!",
+        "How many sessions there are to be shown (a trigger on session counts them), and from when till when.",
+        "vm text!, runtime text!, sessions int!, first int, last int",
         key="vm, runtime",
     ),
     Table(
@@ -262,7 +262,7 @@ _SHOWN: Final = "({0}.listed OR {0}.calls)"
 _OLD, _NEW = _SHOWN.format("old"), _SHOWN.format("new")
 TRIGGERS: Final = (
     f"""CREATE TRIGGER session_shown AFTER UPDATE OF listed, calls ON session WHEN {_OLD} != {_NEW}
-    BEGIN INSERT INTO presence VALUES (new.vm, new.runtime, {_NEW} - {_OLD})
+    BEGIN INSERT INTO presence (vm, runtime, sessions) VALUES (new.vm, new.runtime, {_NEW} - {_OLD})
     ON CONFLICT DO UPDATE SET sessions = sessions + excluded.sessions; END""",
 )
 

@@ -25,6 +25,7 @@ HISTORY = {
     "FLEET": "a2f52e735d1841bb",
     "SPANS": "4d0376c622db0834",
     "SLICES": "40c3118926042483",
+    "SEEN": "8fb79ecf9bfc4f3b",
 }
 
 
@@ -35,11 +36,12 @@ def test_history_is_not_rewritten(name):
 
 
 def test_migrations_are_those_that_were_and_in_their_order():
-    assert [function.__name__ for function in MIGRATIONS][:4] == [
+    assert [function.__name__ for function in MIGRATIONS][:5] == [
         "m001_initial",
         "m002_fleet",
         "m003_spans",
         "m004_slices",
+        "m005_seen",
     ]
 
 
