@@ -6,7 +6,9 @@ Read from https://github.com/openclaw/openclaw (src/config/sessions) and stores 
   transcript is renamed, its spend stays. ``sessions.json`` describes the last call only and is not read.
 - ``agents/<agent>/agent/openclaw-agent.sqlite``: ``transcript_events`` holds an entry per row, as text in
   ``event_json`` or compressed in ``event_zstd``; deleted sessions move to ``session_transcript_archives``. A rewritten
-  transcript's rows are deleted and made again, under the numbers of the last rows where these were its own.
+  transcript's rows are deleted and made again, under the numbers of the last rows where these were its own. Sessions
+  that rest for long move to ``sessions/cold/*.jsonl.zst`` (a restored backup has them in
+  ``session_transcript_cold_archives``), where a line is a row.
 - a profile (``--profile <name>``, ``--dev``) has a state folder of its own, ``~/.openclaw-<name>``.
 - entries of provider ``openclaw`` (mirrored deliveries, injected text) are no calls. A turn that it had Claude Code,
   Codex or Gemini CLI make (``api`` is ``cli``) is in the store of that program, call by call.
@@ -46,6 +48,9 @@ class _Entries(Transcript):
     """A transcript without the entries that OpenClaw itself wrote and those that others record."""
 
     def take(self, entry: dict[str, Any]) -> Record | None:
+        if "kind" in entry and "type" not in entry:
+            self.session = reference(entry.get("sessionId")) or self.session
+            entry = _entry(mapping(entry.get("row")).get("event_json"), None) or {}
         if (reason := _not_counted(mapping(entry.get("message")))) is not None:
             self.skipped[reason] += 1
             entry = {key: value for key, value in entry.items() if key in ("type", "timestamp")}
@@ -74,8 +79,9 @@ class OpenClaw:
                 continue
             config = tuple(root / name for name in CONFIGS)
             for agent in places.subfolders(root / "agents"):
-                for entry in places.files(agent.path + "/sessions", _is_transcript):
-                    yield Source(RUNTIME, Path(entry.path), config)
+                for folder in ("sessions", "sessions/cold"):
+                    for entry in places.files(f"{agent.path}/{folder}", _is_transcript):
+                        yield Source(RUNTIME, Path(entry.path), config)
                 for entry in places.files(agent.path + "/agent", lambda file: file == DATABASE):
                     path = Path(entry.path)
                     yield Source(RUNTIME, path, (*config, path.with_name(DATABASE + "-wal")))

@@ -1,8 +1,12 @@
 """OpenClaw: profiles beside the default state folder, and turns that another program on the machine recorded."""
 
+import json
+import sqlite3
+from contextlib import closing
 from pathlib import Path
 
 import pytest
+import zstandard
 
 from collector.runtimes.openclaw import READER
 from collector.stores import stores
@@ -55,3 +59,52 @@ def test_a_turn_that_a_cli_made_is_left_to_the_record_of_that_cli(tmp_path, prov
 def test_a_turn_of_a_cli_that_nothing_else_is_read_of_counts(tmp_path):
     session(tmp_path, ".openclaw", "s", answer(1, "my-cli", api="cli"))
     assert total(read_home(READER, tmp_path).of("s"), "input_tokens") == 100
+
+
+def cold(name: str, *entries: dict) -> bytes:
+    """A transcript as cold storage packs it: rows of the database, a record a line."""
+    rows = [{"seq": seq, "event_json": json.dumps(entry), "created_at": 0} for seq, entry in enumerate(entries)]
+    records = [
+        {"kind": "header", "version": 1, "sessionId": name, "generation": "g"},
+        *({"kind": "event", "row": row} for row in rows),
+        {"kind": "identity", "row": {"event_id": "e", "seq": 1, "created_at": 0}},
+        {"kind": "fts", "row": {"text": "a question", "role": "user"}},
+    ]
+    return zstandard.compress("".join(json.dumps(record) + "\n" for record in records).encode())
+
+
+def database(home: Path) -> Path:
+    path = home / ".openclaw/agents/main/agent/openclaw-agent.sqlite"
+    path.parent.mkdir(parents=True)
+    with closing(sqlite3.connect(path)) as connection, connection:
+        connection.execute("CREATE TABLE transcript_events (session_id TEXT, seq INTEGER, event_json TEXT, event_zstd)")
+        connection.execute(
+            "CREATE TABLE session_transcript_cold_archives"
+            " (session_id TEXT, archive_name TEXT, storage TEXT, archive_blob BLOB)"
+        )
+    return path
+
+
+@pytest.mark.parametrize("storage", ["file", "sqlite"])
+def test_a_session_in_cold_storage_counts_whether_or_not_it_was_seen_before(tmp_path, storage):
+    """Sessions that rest for long leave the database for a file, or for a blob where a backup was restored."""
+    entries = [HEADER | {"id": "s"}, answer(1), answer(2)]
+    path = database(tmp_path)
+    with closing(sqlite3.connect(path)) as connection, connection:
+        rows = [("s", seq, json.dumps(entry)) for seq, entry in enumerate(entries)]
+        connection.executemany("INSERT INTO transcript_events VALUES (?, ?, ?, NULL)", rows)
+    read = read_home(READER, tmp_path)
+    want = read.facts()
+    assert total(read.of("s"), "input_tokens") == 300
+    packed, name = cold("s", *entries), "a" * 64 + ".jsonl.zst"
+    if storage == "file":
+        (tmp_path / ".openclaw/agents/main/sessions/cold").mkdir(parents=True)
+        (tmp_path / ".openclaw/agents/main/sessions/cold" / name).write_bytes(packed)
+    with closing(sqlite3.connect(path)) as connection, connection:
+        connection.execute("DELETE FROM transcript_events")
+        blob = packed if storage == "sqlite" else None
+        connection.execute("INSERT INTO session_transcript_cold_archives VALUES ('s', ?, ?, ?)", (name, storage, blob))
+    for source in READER.sources(tmp_path, {}):
+        read.take(READER, source)
+    assert read.facts() == want == read_home(READER, tmp_path).facts()
+    assert set(read.sessions) == {"s"}
