@@ -14,9 +14,9 @@ from typing import Any, Final
 
 from collector.runtimes import Batch, Facts, Source
 from collector.runtimes.cline_index import read_index
-from collector.runtimes.cline_sessions import RUNTIME, read_session
+from collector.runtimes.cline_sessions import RUNTIME, TASK, read_session
 from collector.runtimes.cline_stream import read_stream
-from collector.runtimes.cline_tasks import TASK, read_task
+from collector.runtimes.cline_tasks import read_task
 from collector.runtimes.places import files, folder, leads_out, own, refuse_stray, stray, subfolders
 from collector.sqlite_ro import sidecars
 
@@ -57,11 +57,16 @@ class Cline:
         index = folder(home, environ, "CLINE_DB_DATA_DIR", str(data / "db")) / "sessions.db"
         yield from stray(RUNTIME, home, sessions)
         stored = not leads_out(home, sessions)
+        tasks = list(_tasks(home, (*(home / editor / EXTENSION for editor in EDITORS), data / "tasks")))
+        documents = {task.path.parent.name: task.path for task in tasks}
+        providers = data / "settings" / "providers.json"
+        configured = [providers] if os.path.isfile(providers) else []
         for entry in subfolders(sessions) if stored else ():
-            yield from _session(Path(entry.path), data / "settings" / "providers.json")
+            task = documents.get(entry.name)
+            yield from _session(Path(entry.path), [*configured, *([task] if task else [])])
         if stored and own(home, index):
             yield Source(RUNTIME, index, (*sidecars(index), sessions))
-        yield from _tasks(home, (*(home / editor / EXTENSION for editor in EDITORS), data / "tasks"))
+        yield from tasks
         streams = (home / name for name in STREAMS if not leads_out(home, home / name))
         for place in (home, *streams):
             for file in files(place, lambda name: name.endswith(".ndjson")):
@@ -91,11 +96,10 @@ def _tasks(home: Path, roots: Iterable[Path]) -> Iterator[Source]:
                 yield Source(RUNTIME, Path(file.path))
 
 
-def _session(session: Path, providers: Path) -> Iterator[Source]:
-    """One session's folder: its manifest, or its first messages where it has none (yet)."""
+def _session(session: Path, beside: Iterable[Path]) -> Iterator[Source]:
+    """One session's folder: its manifest, or its first messages where it has none (yet); what lies ``beside``."""
     manifest = session / f"{session.name}.json"
     messages = [Path(entry.path) for entry in files(session, lambda name: name.endswith(".messages.json"))]
     found = [*([manifest] if os.path.isfile(manifest) else ()), *messages]
     if found:
-        configured = (providers,) if os.path.isfile(providers) else ()
-        yield Source(RUNTIME, found[0], (*found[1:], *configured))
+        yield Source(RUNTIME, found[0], (*found[1:], *beside))

@@ -4,6 +4,9 @@ Both are rewritten whole, so they are documents. Messages are the records. A for
 manifest's running total with them, so a message is known by id and time, and a fork's total is never counted. A total
 beyond the messages is (a crash lost them), as one more record; ``state`` remembers messages that were seen and are
 gone, which the total still holds. ``aggregateUsage`` repeats what teammates and sub-agents record themselves.
+
+A task of the extension that its newer generation goes on with becomes a session of the task's name, and its last answer
+is given the sum of all of the task (apps/vscode/src/sdk/legacy-task-handling.ts): the task itself tells of that.
 """
 
 from __future__ import annotations
@@ -14,6 +17,8 @@ from collections.abc import Iterator
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, Final
+
+import msgspec
 
 from collector import jsonl
 from collector.record import Record, Session
@@ -26,6 +31,10 @@ RUNTIME: Final = "cline"
 # Providers whose answer states what was charged; the others' costs come from Cline's price table.
 STATES_CHARGE: Final = "openrouter"
 MESSAGES: Final = ".messages.json"
+TASK: Final = "ui_messages.json"
+# The name of a task is the moment it was made, to which that of a session has something added.
+TASK_NAME: Final = re.compile(r"\d{13}")
+CARRIED: Final = "carried:"
 BORN: Final = re.compile(r"(\d{13})_")
 USAGE_KEYS: Final = ("inputTokens", "outputTokens", "cacheReadTokens", "cacheWriteTokens")
 
@@ -90,8 +99,16 @@ def read_session(source: Source, state: dict[str, Any] | None) -> Batch:
         if path.name == folder.name + MESSAGES:
             lead = found
     started = manifest.started or manifest.born or values.earliest(*(call.ts for call in calls))
-    batch.records = [_record(call, manifest, started, urls) for call in calls]
-    batch.state = _rest(batch, manifest, started, lead, urls, state or {})
+    known = state or {}
+    task = bool(known.get("task")) or any(part.name == TASK for part in source.parts)
+    for call in calls:
+        record, carried = _record(call, manifest, started, urls), task and call.key.startswith(CARRIED)
+        if carried and known.get("carried"):
+            record = msgspec.structs.replace(record, revision=record.revision + 1, taken_back=True)
+        if not carried or record.taken_back:
+            batch.records.append(record)
+    carried = any(record.key.startswith(CARRIED) and not record.taken_back for record in batch.records)
+    batch.state = {**_rest(batch, manifest, started, lead, known), "task": task, "carried": carried}
     last = max(calls, key=lambda call: call.ts, default=None)
     ended = manifest.ended or (last.ts if last else None)
     model = last.model if last else None
@@ -177,12 +194,24 @@ def _messages(path: Path, folder: Path, batch: Batch) -> Iterator[Message]:
         batch.skipped["own_session"] += 1
         return
     listed = data.get("messages")
+    resumed = path.name == folder.name + MESSAGES and TASK_NAME.fullmatch(folder.name) is not None
     for message in listed if isinstance(listed, list) else ():
-        call = _call(values.mapping(message))
+        fields = values.mapping(message)
+        call = (_carried(fields, folder.name) if resumed else None) or _call(fields)
         if call is not None:
+            resumed = False
             yield call
-        elif values.mapping(message).get("role") == "assistant":
+        elif fields.get("role") == "assistant":
             batch.skipped["no_usage"] += 1
+
+
+def _carried(message: dict[str, Any], task: str) -> Message | None:
+    """What a resumed task had spent before: of no known provider, and of an id and a time that change."""
+    metrics, model = values.mapping(message.get("metrics")), values.mapping(message.get("modelInfo"))
+    counts = counts_of(metrics, metrics.get("cost"))
+    if message.get("role") != "assistant" or counts is None or model.get("provider") not in (None, "unknown"):
+        return None
+    return Message(f"{CARRIED}{task}", int(task) / 1000, values.model(model.get("id")), None, counts)
 
 
 def _call(message: dict[str, Any]) -> Message | None:
@@ -221,7 +250,6 @@ def _rest(
     manifest: Manifest,
     started: float | None,
     lead: list[Message],
-    urls: dict[str, str],
     state: dict[str, Any],
 ) -> dict[str, Any]:
     """Adds what the lead's total has beyond all of its messages ever seen; the next state."""

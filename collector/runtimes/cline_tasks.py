@@ -19,7 +19,6 @@ from collector.runtimes.cline_sessions import RUNTIME
 from collector.runtimes.counts import NOTHING, Counts, total
 from shim.line import Tokens
 
-TASK: Final = "ui_messages.json"
 REQUESTS: Final = ("api_req_started", "subagent_usage")
 DELETED: Final = "deleted_api_reqs"
 COUNT_KEYS: Final = ("tokensIn", "tokensOut", "cacheWrites", "cacheReads")

@@ -279,6 +279,50 @@ def test_half_a_character_in_one_message_does_not_hide_the_task(store):
     assert total(store.read().of("vscode:7"), "input_tokens") == 10
 
 
+CLASSIC = str(START)
+
+
+def resumed(store, identity, model, at=None):
+    """A task of the extension that its newer generation went on with, as a session of the same name.
+
+    The last answer of the task carries the sum of all of it, of a model of provider "unknown", if of any.
+    """
+    carried = {"id": identity, "role": "assistant", "metrics": counts(150, 10, 50, cost=0.5)}
+    carried |= {"modelInfo": {"id": model, "provider": "unknown"}} if model else {}
+    carried |= {"ts": START + at} if at else {}
+    store.session(CLASSIC, [carried, message("m", 9, counts(1000, 20))], at=7, usage=counts(1150, 30, 50))
+
+
+@pytest.mark.parametrize("backwards", [False, True])
+@pytest.mark.parametrize("model", ["acme-0", None])
+def test_what_a_resumed_task_had_spent_before_stays_with_the_task(store, model, backwards):
+    store.task(CLASSIC, (1, "api_req_started", {"tokensIn": 100, "tokensOut": 10, "cacheReads": 50, "cost": 0.5}))
+    resumed(store, "n1", model)
+    read = store.read(backwards=backwards)
+    resumed(store, "n2", model, at=8)
+    store.again(read)
+    for seen in (read, store.read(backwards=backwards)):
+        assert [total(seen.of(name), "input_tokens") for name in (f"vscode:{CLASSIC}", CLASSIC)] == [100, 1000]
+        assert total(seen.of(CLASSIC), "output_tokens") == 20
+    next(store.home.rglob("ui_messages.json")).unlink()
+    resumed(store, "n3", model, at=8)
+    store.again(read)
+    assert total(read.records.values(), "input_tokens") == 1100
+
+
+def test_what_a_resumed_task_had_spent_counts_for_the_session_where_the_task_is_not_seen(store):
+    resumed(store, "n1", "acme-0")
+    read = store.read()
+    resumed(store, "n2", "acme-0", at=8)
+    store.again(read)
+    assert (total(read.of(CLASSIC), "input_tokens"), len(read.of(CLASSIC))) == (1100, 2)
+    store.task(CLASSIC, (1, "api_req_started", {"tokensIn": 100, "tokensOut": 10, "cacheReads": 50, "cost": 0.5}))
+    for _ in range(2):
+        store.again(read)
+        assert total(read.records.values(), "input_tokens") == 1100
+        assert read.facts() == store.read().facts()
+
+
 def test_deleted_requests_that_were_counted_are_not_counted_again(store):
     store.task("7", (1, "api_req_started", request(10)), (2, "api_req_started", request(20)))
     read = store.read()
