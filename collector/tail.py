@@ -23,7 +23,7 @@ from typing import Any, Final, Protocol
 
 import zstandard
 
-BLOCK: Final = 2 << 20
+BLOCK: Final = 4 << 20
 # A line may have 1,024 bytes; what has no newline within this many is thrown away up to the next one.
 MAX_PENDING: Final = 1 << 20
 HEAD_LIMIT: Final = 64 << 10
