@@ -44,6 +44,8 @@ from shim.line import Tokens
 
 RUNTIME: Final = "pi"
 SUMMARIES: Final = ("compaction", "branch_summary")
+# Extensions keep the sessions of subagents in folders beside the one that ran them, and those of theirs below.
+DEPTH: Final = 10
 
 
 @dataclass(slots=True)
@@ -215,7 +217,7 @@ class Pi:
         for root in session_folders(home, environ):
             yield from places.stray(RUNTIME, home, root)
             if not places.leads_out(home, root):
-                found |= dict.fromkeys(entry.path for entry in places.walk(root, _is_session, depth=2))
+                found |= dict.fromkeys(entry.path for entry in places.walk(root, _is_session, DEPTH))
         if not places.leads_out(home, agent):
             # Version 0.30.0 left sessions there; the next one moved them.
             found |= dict.fromkeys(entry.path for entry in places.files(agent, _is_session))

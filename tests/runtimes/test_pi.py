@@ -102,3 +102,13 @@ def test_a_branchs_summary_counts_once_though_another_model_came_before_it_in_th
     read = read_home(Pi(), tmp_path, backwards=backwards)
     assert [total(read.of(name), "input_tokens") for name in (FIRST, SECOND)] == [307, 20]
     assert sorted(record.model for record in read.of(FIRST)) == ["m-1", "m-2", "m-2"]
+
+
+def test_sessions_of_subagents_lie_in_folders_beside_the_session_that_ran_them(tmp_path):
+    """pi-subagents: <session>/<run>/run-0/session.jsonl, and the same again below that for theirs."""
+    parent = write(file(tmp_path, FIRST), header(FIRST, 0), answer(1, 100))
+    child = parent.with_suffix("") / "0c40cb23/run-0/session.jsonl"
+    write(child, header(SECOND, 2), answer(3, 20))
+    write(child.with_suffix("") / "1d51dc34/run-1/session.jsonl", header(THIRD, 4), answer(5, 3))
+    read = read_home(Pi(), tmp_path)
+    assert [total(read.of(name), "input_tokens") for name in (FIRST, SECOND, THIRD)] == [100, 20, 3]
