@@ -57,7 +57,7 @@ STORES: Final = (
     Store("codex", ".codex/sessions", ("rollout-*.jsonl*",)),
     Store("codex", ".codex/archived_sessions", ("rollout-*.jsonl*",)),
     Store("copilot", ".copilot", ("session-store.db*",), deep=False),
-    Store("copilot", ".copilot/session-state", ("events.jsonl",)),
+    Store("copilot", ".copilot/session-state", ("events.jsonl", "????????-????-????-????-*.jsonl")),
     Store("cursor", ".config/Cursor/User/globalStorage", ("state.vscdb*",), deep=False),
     Store("cursor", ".cursor/projects", ("*",)),
     Store("cursor", ".cursor/chats", ("store.db*",)),

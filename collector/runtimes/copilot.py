@@ -19,7 +19,7 @@ import orjson
 from collector.record import PICO, Record, Session
 from collector.runtimes import Batch, Facts, Source, SourceError, values
 from collector.runtimes.changes import AMONG, Changes, sums
-from collector.runtimes.copilot_events import EVENTS, NO_LEDGER, RUNTIME, STORE, read_events
+from collector.runtimes.copilot_events import EVENTS, NO_LEDGER, RUNTIME, STORE, is_events, read_events
 from collector.runtimes.places import files, folder, leads_out, own, refuse_stray, stray, subfolders
 from collector.sqlite_ro import Database, opened, select, sidecars
 from shim.line import Tokens
@@ -73,11 +73,13 @@ class Copilot:
         for session in subfolders(sessions) if not leads_out(home, sessions) else ():
             for events in files(session.path, EVENTS.__eq__):
                 yield Source(RUNTIME, Path(events.path))
+        for events in files(sessions, is_events) if not leads_out(home, sessions) else ():
+            yield Source(RUNTIME, Path(events.path))
 
     def read(self, source: Source, state: dict[str, Any] | None) -> Iterator[Batch]:
         """The ledger's rows, or a session's events where it has none. Raises ``SourceError``."""
         refuse_stray(source)
-        if source.path.name == EVENTS:
+        if is_events(source.path.name):
             yield read_events(source, state)
             return
         with opened(source.path) as database:

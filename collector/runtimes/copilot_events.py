@@ -1,5 +1,7 @@
-"""``session-state/<session>/events.jsonl`` of Copilot: used for sessions of which the ledger has no row, and for what
-those that an older build began had spent before their first one.
+"""``session-state/<session>/events.jsonl`` of Copilot, ``<session>.jsonl`` before sessions had folders.
+
+Used for sessions of which the ledger has no row, and for what those that an older build began had spent before their
+first one.
 
 Newer builds write a ``session.usage_record`` per call; a copy of it in a forked session names its source. Older ones
 write only ``session.shutdown`` on a clean exit, cumulative over the legs of a session, so the last of a rising series
@@ -80,8 +82,8 @@ def read_events(source: Source, state: dict[str, Any] | None) -> Batch:
     was read before the ledger had it is taken back, but for what an older build had spent by then.
     """
     batch, known = Batch(), state or {}
-    session = source.path.parent.name
-    ledger = LEDGER.since(source.path.parents[2] / STORE)
+    session, folder = _place(source.path)
+    ledger = LEDGER.since(folder / STORE)
     since = _since(session, ledger, known.get("ledger"))
     counted = known.get("counted") or ()
     if since is None:
@@ -95,6 +97,18 @@ def read_events(source: Source, state: dict[str, Any] | None) -> Batch:
             batch.records = list(_before(source.path, session, ledger.keys(), since, counted))
     batch.state = {"ledger": since, "counted": [record.key for record in batch.records if not record.taken_back]}
     return batch
+
+
+def is_events(name: str) -> bool:
+    """Whether a file of this name holds a session's events."""
+    return name.endswith(".jsonl")
+
+
+def _place(path: Path) -> tuple[str, Path]:
+    """The session that a file of events is of, and the folder of the ledger."""
+    if path.name == EVENTS:
+        return path.parent.name, path.parents[2]
+    return path.stem, path.parents[1]
 
 
 def _before(path: Path, session: str, ledger: Set[str], since: float, counted: Collection[str]) -> Iterator[Record]:

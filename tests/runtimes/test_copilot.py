@@ -288,6 +288,23 @@ def test_a_broken_ledger_is_an_error_of_its_own_and_events_count(store):
     assert next(READER.read(events, None)).records
 
 
+def test_a_session_of_before_each_had_a_folder_counts_once_when_it_is_given_one(store):
+    """``session-state/<session>.jsonl`` until sessions got folders; one that is resumed moves into its folder."""
+    flat = write(store.home / ".copilot/session-state/e.jsonl", shutdown(0, 100))
+    write(store.home / ".copilot/session-state/in-ledger.jsonl", shutdown(0, 7))
+    store.row("in-ledger", total_in=7)
+    read = store.read()
+    assert {name: total(read.of(name), "input_tokens") for name in read.sessions} == {"e": 100, "in-ledger": 7}
+    store.events("e", shutdown(0, 100), shutdown(5, 250))
+    for left in (True, False):
+        flat.unlink(missing_ok=left)
+        for source in READER.sources(store.home, {}):
+            read.take(READER, source)
+        assert total(read.of("e"), "input_tokens") == total(store.read().of("e"), "input_tokens") == 250
+        if left:
+            write(flat, shutdown(0, 100))
+
+
 def test_a_damaged_line_costs_only_itself(store):
     path = store.events("e", call(0, 10, "id-1"), call(1, 20, "id-2"))
     first, second = path.read_bytes().splitlines()
