@@ -12,7 +12,7 @@ from mcp.server import MCPServer
 
 from collector import honesty, windows
 from collector.query import Query
-from collector.rows import Filter, Page, SessionRow, Sums, as_json, second_estimate
+from collector.rows import CallRow, Filter, Page, SessionDetail, SessionRow, Sums, as_json, second_estimate
 from shim import __version__
 
 INSTRUCTIONS: Final = (
@@ -21,15 +21,37 @@ INSTRUCTIONS: Final = (
 )
 
 
-SECOND: Final = ("second_estimate_at", "second_estimate_usd", "second_estimate_status", "second_estimate_rates")
+PRICED_WITH: Final = (
+    "id",
+    "model",
+    "cost_usd",
+    "rates",
+    "cost_status",
+    "cost_caveat",
+    "second_estimate_at",
+    "second_estimate_usd",
+    "second_estimate_status",
+    "second_estimate_rates",
+)
 
 
 def server(query: Query) -> MCPServer[Any]:
     """The MCP server over one query layer."""
-    tools: MCPServer[Any] = MCPServer("vm-usage", version=__version__, instructions=INSTRUCTIONS)
+    server: MCPServer[Any] = MCPServer("vm-usage", version=__version__, instructions=INSTRUCTIONS)
+    tools = Tools(query)
+    for tool in (tools.get_cost_summary, tools.list_sessions, tools.get_session, tools.explain_cost):
+        server.add_tool(tool)
+    return server
 
-    @tools.tool()
+
+class Tools:
+    """What an agent can ask: names, parameters and descriptions of the methods are those of the tools."""
+
+    def __init__(self, query: Query) -> None:
+        self._query = query
+
     async def get_cost_summary(
+        self,
         window: str | None = None,
         since: str | None = None,
         until: str | None = None,
@@ -40,13 +62,13 @@ def server(query: Query) -> MCPServer[Any]:
         """Cost and tokens of one window (today, week, month, 7d, 30d, all) or from since to until (YYYY-MM-DD),
         or of every window where none is given; narrowed by runtime, model and vm."""
         if window is None and since is None and until is None:
-            rows = query.summary(where=Filter(runtime=runtime, model=model, vm=vm))
+            rows = self._query.summary(where=Filter(runtime=runtime, model=model, vm=vm))
             return {"rows": [explained(row) for row in rows]}
-        total = query.total(filter_of(query, window, since, until, runtime, model, vm))
+        total = self._query.total(filter_of(self._query, window, since, until, runtime, model, vm))
         return {"rows": [{"window": window, "since": since, "until": until, **explained(total)}]}
 
-    @tools.tool()
     async def list_sessions(
+        self,
         limit: int = 20,
         cursor: str | None = None,
         sort: str = "recent",
@@ -56,45 +78,37 @@ def server(query: Query) -> MCPServer[Any]:
         vm: str | None = None,
     ) -> dict[str, Any]:
         """Sessions with their cost, a page at a time; sort is recent, cost, tokens or calls."""
-        where = filter_of(query, window, None, None, runtime, model, vm)
-        page = query.sessions(where, Page(max(1, min(limit, 200)), cursor, sort))
+        where = filter_of(self._query, window, None, None, runtime, model, vm)
+        page = self._query.sessions(where, Page(max(1, min(limit, 200)), cursor, sort))
         return {"rows": [as_json(row) for row in page.rows], "next_cursor": page.next_cursor}
 
-    @tools.tool()
-    async def get_session(session_id: str, vm: str | None = None, runtime: str | None = None) -> dict[str, Any]:
+    async def get_session(self, session_id: str, vm: str | None = None, runtime: str | None = None) -> dict[str, Any]:
         """One session with its records: time, model, tokens, cost of each call."""
-        found = query.session(session_id, vm, runtime, limit=200)
-        if not found:
-            raise ValueError(f"no session {session_id!r}; list_sessions shows those there are")
         return {
             "rows": [
                 {**as_json(one.session), "records": [as_json(call) for call in one.calls], "more": one.more}
-                for one in found
+                for one in self._found(session_id, vm, runtime)
             ]
         }
 
-    @tools.tool()
-    async def explain_cost(session_id: str, vm: str | None = None, runtime: str | None = None) -> dict[str, Any]:
+    async def explain_cost(self, session_id: str, vm: str | None = None, runtime: str | None = None) -> dict[str, Any]:
         """Why a session's cost is what it is: what its status promises, each caveat, the rates of each call."""
-        found = query.session(session_id, vm, runtime, limit=200)
-        if not found:
-            raise ValueError(f"no session {session_id!r}; list_sessions shows those there are")
         return {
             "rows": [
-                {
-                    **explained(one.session),
-                    "calls_priced_with": [
-                        {"id": call.id, "model": call.model, "cost_usd": call.cost_usd, "rates": call.rates}
-                        | {"cost_status": call.cost_status, "cost_caveat": call.cost_caveat}
-                        | {name: getattr(call, name) for name in SECOND}
-                        for call in one.calls
-                    ],
-                }
-                for one in found
+                {**explained(one.session), "calls_priced_with": [_priced_with(call) for call in one.calls]}
+                for one in self._found(session_id, vm, runtime)
             ]
         }
 
-    return tools
+    def _found(self, session_id: str, vm: str | None, runtime: str | None) -> list[SessionDetail]:
+        found = self._query.session(session_id, vm, runtime, limit=200)
+        if not found:
+            raise ValueError(f"no session {session_id!r}; list_sessions shows those there are")
+        return found
+
+
+def _priced_with(call: CallRow) -> dict[str, Any]:
+    return {name: getattr(call, name) for name in PRICED_WITH}
 
 
 def filter_of(

@@ -83,26 +83,31 @@ FAMILIES: Final = (
 Labels = tuple[str, ...]
 Samples = dict[Labels, int | float]
 Part = tuple[tuple[Labels, int | float], ...]
-# The last scrape: of each family, by the first label of its parts, the samples and their text.
-_last: Final[dict[str, dict[Labels, tuple[Part, bytes]]]] = {}
 
 
-def exposition(query: Query, book: str | None = None) -> bytes:
-    """Every family in Prometheus's text format (``CONTENT_TYPE``). ``book``: else the bundled one."""
-    found = samples(query, book or Book().version)
-    return b"".join(_family(family, found[family.name]) for family in FAMILIES)
+class Exposition:
+    """What a scrape is answered with; the texts of the scrape before are kept. ``book``: else the bundled one."""
 
+    def __init__(self, book: str | None = None) -> None:
+        self._book = book
+        # Of each family, by the first label of its parts: the samples and their text.
+        self._last: dict[str, dict[Labels, tuple[Part, bytes]]] = {}
 
-def _family(family: Family, found: Samples) -> bytes:
-    # By its first label, most often the runtime: between two scrapes few runtimes do anything.
-    parts = {first: tuple(part) for first, part in groupby(sorted(found.items()), lambda sample: sample[0][:1])}
-    before, now = _last.get(family.name, {}), {}
-    for first, part in (parts or {(): ()}).items():
-        kept = before.get(first)
-        now[first] = kept if kept is not None and kept[0] == part else (part, _text(family, part))
-    _last[family.name] = now
-    text, *others = [text for _, text in now.values()]
-    return text + b"".join(other.split(b"\n", 2)[2] for other in others)  # the two lines of HELP and TYPE are there
+    def __call__(self, query: Query) -> bytes:
+        """Every family in Prometheus's text format (``CONTENT_TYPE``)."""
+        found = samples(query, self._book or Book().version)
+        return b"".join(self._family(family, found[family.name]) for family in FAMILIES)
+
+    def _family(self, family: Family, found: Samples) -> bytes:
+        # By its first label, most often the runtime: between two scrapes few runtimes do anything.
+        parts = {first: tuple(part) for first, part in groupby(sorted(found.items()), lambda sample: sample[0][:1])}
+        before, now = self._last.get(family.name, {}), {}
+        for first, part in (parts or {(): ()}).items():
+            kept = before.get(first)
+            now[first] = kept if kept is not None and kept[0] == part else (part, _text(family, part))
+        self._last[family.name] = now
+        text, *others = [text for _, text in now.values()]
+        return text + b"".join(other.split(b"\n", 2)[2] for other in others)  # HELP and TYPE are there already
 
 
 def _text(family: Family, part: Part) -> bytes:

@@ -24,7 +24,7 @@ from collector.hub.server import Ingest
 from collector.hub.settings import HubSettings
 from collector.hub.writer import Writer
 from collector.ingest_report import silent
-from collector.metrics import exposition
+from collector.metrics import Exposition
 from collector.retention import Retention
 from collector.rows import iso
 from collector.serving import serve_until_stopped
@@ -72,9 +72,7 @@ async def _serve(
 ) -> None:
     access = Access.of(settings.allowed_hosts, token)
     ingest = web.post(PATH, Ingest(writer, Rates(time.monotonic)).take)
-    app = application(
-        lambda: open_fleet_query(settings, hub), access, lambda query: exposition(query, ""), own=(ingest,)
-    )
+    app = application(lambda: open_fleet_query(settings, hub), access, Exposition(), own=(ingest,))
     await serve_until_stopped(app, hub.bind, hub.port, tls=tls, healthy=writer.alive)
 
 

@@ -25,6 +25,7 @@ from collector.rows import Filter, Page, SessionRow, Sums, as_json, second_estim
 from collector.secret_file import read_secret
 from collector.settings import Settings
 
+# More rows than there are.
 EVERYTHING: Final = 10**9
 # Sessions in a table, where nobody asks for more; a script gets them all.
 SHOWN_SESSIONS: Final = 100
@@ -89,21 +90,21 @@ def command(
     usage-collector report --by model --format json | jq '.rows[] | {model, cost_usd, cost_status}'
     """
     if limit is None:
-        limit = SHOWN_SESSIONS if form == "table" else 0
+        limit = SHOWN_SESSIONS if form == "table" and by == "session" else EVERYTHING
     elif by != "session":
         raise click.UsageError("--limit is for --by session: all else is always shown whole")
-    kind = KINDS[by]
+    limit, kind = limit or EVERYTHING, KINDS[by]
     with closing_query(settings, db, hub) as query:
         where = filter_of(query, options)
         # One more than is shown tells whether there are more.
-        rows = kind.ask(query, where, limit + 1 if limit else EVERYTHING)
+        rows = kind.ask(query, where, limit + 1)
         total = query.total(where)
-    write(kind, rows, total, form, limit if by == "session" else 0)
+    write(kind, rows, total, form, limit)
 
 
-def write(kind: Kind, rows: Sequence[Any], total: Sums, form: str, limit: int = 0) -> None:
-    """Print rows in one of ``FORMS``, at most ``limit`` of them (0: all)."""
-    more = 0 < limit < len(rows)
+def write(kind: Kind, rows: Sequence[Any], total: Sums, form: str, limit: int) -> None:
+    """Print rows in one of ``FORMS``, at most ``limit`` of them."""
+    more = limit < len(rows)
     rows = rows[:limit] if more else rows
     if form == "json":
         sys.stdout.write(orjson.dumps({"rows": [as_json(row) for row in rows]}).decode() + "\n")

@@ -17,7 +17,7 @@ from collector.commands.opening import open_query
 from collector.follow import Follower
 from collector.hub.settings import PushSettings
 from collector.memory import share_one_heap
-from collector.metrics import exposition
+from collector.metrics import Exposition
 from collector.serving import serve_until_stopped
 from collector.settings import Settings
 from shim.names import ConfigError
@@ -64,7 +64,7 @@ def _pushing(settings: Settings) -> PushLoop | None:
 
 async def _serve(settings: Settings, token: bytes | None, healthy: Callable[[], bool]) -> None:
     access = Access.of(settings.allowed_hosts, token)
-    app = application(lambda: open_query(settings), access, lambda query: exposition(query, ""))
+    app = application(lambda: open_query(settings), access, Exposition())
     await serve_until_stopped(app, settings.api_bind, settings.api_port, healthy=healthy)
 
 

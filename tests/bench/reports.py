@@ -84,7 +84,7 @@ def questions(session: dict[str, str], middle: str) -> Iterator[tuple[str, Quest
         yield endpoint("records", cursor=cursor, limit=1000)
     for name in ("refused", "gaps", "sources", "quarantine", "states"):
         yield endpoint(name)
-    yield "/metrics", metrics.exposition
+    yield "/metrics", metrics.Exposition()
     yield "/openapi.json", lambda _: orjson.dumps(document("1.0", token=False))
     yield "status", lambda query: (query.summary(WINDOWS), query.sources(), query.refused(), query.gaps())
     yield (
@@ -109,7 +109,7 @@ def _reported(by: str, span: str, form: str) -> Question:
     def ask(query: Query) -> str:
         where = Filter(query.window(span))
         with contextlib.redirect_stdout(io.StringIO()) as out:
-            limit = SHOWN_SESSIONS if form == "table" else EVERYTHING
+            limit = SHOWN_SESSIONS if form == "table" and by == "session" else EVERYTHING
             write(KINDS[by], KINDS[by].ask(query, where, limit + 1), query.total(where), form, limit)
         return out.getvalue()
 

@@ -19,7 +19,7 @@ BOOK = "genai-prices 0.2.3"
 
 
 def scraped(entries, **rest):
-    text = metrics.exposition(query(entries, **rest), BOOK).decode()
+    text = metrics.Exposition(BOOK)(query(entries, **rest)).decode()
     return {family.name: family for family in text_string_to_metric_families(text)}
 
 
@@ -104,7 +104,7 @@ def test_the_price_book_in_use():
 
 @pytest.mark.skipif(shutil.which("promtool") is None, reason="needs promtool")
 def test_promtool_finds_nothing_to_mend():
-    text = metrics.exposition(query(ENTRIES, sources=[store()]), BOOK)
+    text = metrics.Exposition(BOOK)(query(ENTRIES, sources=[store()]))
     done = subprocess.run(["promtool", "check", "metrics"], input=text, capture_output=True)
     assert (done.returncode, done.stderr) == (0, b"")
 
@@ -118,17 +118,18 @@ def test_a_scrape_after_a_call_of_one_of_all_runtimes_writes_that_runtimes_text_
     before = [entry(number, runtime=runtime) for number, runtime in enumerate(sorted(RUNTIMES))]
     after = [*before, entry(99, runtime="codex")]
     sources = [store(runtime=runtime) for runtime in RUNTIMES]
-    want = scraped(after, sources=sources)
-    scraped(before, sources=sources)
+    answer = metrics.Exposition(BOOK)
+    want = metrics.Exposition(BOOK)(query(after, sources=sources))
+    answer(query(before, sources=sources))
     written, text = [], metrics._text
     monkeypatch.setattr(metrics, "_text", lambda *of: written.append(of) or text(*of))
-    assert scraped(after, sources=sources) == want
+    assert answer(query(after, sources=sources)) == want
     assert {family.name for family, _ in written} == {"usage_tokens", "usage_calls", "usage_list_cost_usd"}
     assert {labels[0] for _, part in written for labels, _ in part} == {"codex"}
 
 
 def test_no_label_is_a_session_a_path_or_an_id():
-    text = metrics.exposition(query(ENTRIES, sources=[store()]), BOOK).decode()
+    text = metrics.Exposition(BOOK)(query(ENTRIES, sources=[store()])).decode()
     assert not re.search(r'="[^"]*(s1|/home|b-\d)', text)
     assert {label for family in metrics.FAMILIES for label in family.labels} == {
         "runtime", "provider", "model", "kind", "outcome", "reason", "source", "book",
