@@ -13,7 +13,6 @@ Read from https://github.com/Aider-AI/aider (aider/coders/base_coder.py, aider/a
 
 from __future__ import annotations
 
-import os
 from collections import Counter
 from collections.abc import Iterator, Mapping
 from pathlib import Path
@@ -23,16 +22,12 @@ import msgspec
 
 from collector.jsonl import LineFile, lines, lines_with, parse
 from collector.record import Record, Session
-from collector.runtimes import Batch, Facts, Source, SourceError, places
+from collector.runtimes import Batch, Facts, Source, SourceError
 from collector.runtimes.aider_history import HEADER, RUNTIME, SAME_START, History, is_local_model
+from collector.runtimes.aider_places import HISTORY, histories_and_logs, is_history
 from collector.runtimes.values import count, fresh, latest, mapping, model, seconds, usd
 from shim.line import Tokens
 
-HISTORY: Final = ".aider.chat.history.md"
-ANALYTICS: Final = "analytics.jsonl"
-DEPTH: Final = 3
-MAX_FOLDERS: Final = 4_000
-NOT_REPOSITORIES: Final = frozenset({"node_modules", "site-packages", "__pycache__", "vendor", "target", "venv"})
 ESTIMATED: Final = "vendor_estimate"
 
 
@@ -42,45 +37,18 @@ class Aider:
     runtime = RUNTIME
 
     def sources(self, home: Path, environ: Mapping[str, str]) -> Iterator[Source]:
-        """Histories and logs that variables name, and those in the home and three levels of folders below it."""
-        found = [Path(path) for path in _search(str(home))]
-        for variable in ("AIDER_CHAT_HISTORY_FILE", "AIDER_ANALYTICS_LOG"):
-            if environ.get(variable, "").strip():
-                path = places.folder(home, environ, variable, "")
-                if path not in found and os.path.lexists(path):
-                    found.append(path)
-        logs = tuple(path for path in found if not _is_history(path.name))
-        histories = tuple(path for path in found if _is_history(path.name))
+        """One source a history or log; those of the other kind are its parts."""
+        found = histories_and_logs(home, environ)
+        logs = tuple(path for path in found if not is_history(path.name))
+        histories = tuple(path for path in found if is_history(path.name))
         for path in found:
             yield Source(RUNTIME, path, histories if path in logs else logs)
 
     def read(self, source: Source, state: dict[str, Any] | None) -> Iterator[Batch]:
         """A log or a history from the last run that was seen on. Raises ``SourceError``."""
-        if _is_history(source.path.name):
+        if is_history(source.path.name):
             return _read_history(source, state or {})
         return _read_log(source, state or {})
-
-
-def _is_history(file: str) -> bool:
-    return file.endswith(".md")
-
-
-def _search(home: str) -> Iterator[str]:
-    """Breadth first, so that the bound on folders cuts off the deepest."""
-    level, seen = [home], 0
-    for depth in range(DEPTH + 1):
-        below: list[str] = []
-        for folder in level:
-            seen += 1
-            if seen > MAX_FOLDERS:
-                return
-            for entry in places.entries(folder):
-                if entry.is_dir(follow_symlinks=False):
-                    if not entry.name.startswith(".") and entry.name not in NOT_REPOSITORIES:
-                        below.append(entry.path)
-                elif entry.name.endswith(HISTORY) or (entry.name == ANALYTICS and depth <= 1):
-                    yield entry.path
-        level = below
 
 
 def _label(path: Path) -> str:

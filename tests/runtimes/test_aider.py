@@ -85,3 +85,44 @@ def test_the_log_takes_the_cache_of_each_message_from_the_history(tmp_path):
     assert read.skipped["in_analytics_log"] == 2
     assert total(read.records.values(), "input_tokens") == 9213 - 7000 + 5021
     assert total(read.records.values(), "cache_read_tokens") == 3000
+
+
+CONFIGURED = """
+openai-api-key: sk-canary
+chat-history-file: {history} # mine
+# analytics-log: nowhere.jsonl
+analytics-log: "{log}"
+"""
+
+
+@pytest.mark.parametrize("how", ["file", "variables"])
+@pytest.mark.parametrize(
+    ("named", "places"),
+    [("notes/chat.md", ["app/notes/chat.md", "b/notes/chat.md"]), ("~/all/chat.md", ["all/chat.md"])],
+)
+def test_a_history_and_a_log_that_the_configuration_names_are_read(tmp_path, how, named, places):
+    """A relative name is one in each repository (aider/args.py)."""
+    for number, place in enumerate(places, 1):
+        (tmp_path / place).parent.mkdir(parents=True)
+        (tmp_path / place).write_text(HEADER.replace("08:00", f"0{number}:00") + announced("acme/m") + ONE)
+    log = tmp_path / "logs/mine.log"
+    sent = {"prompt_tokens": 7, "completion_tokens": 1}
+    write(log, {"event": "message_send", "properties": sent, "time": 1_787_700_000})
+    environ = {}
+    if how == "file":
+        (tmp_path / ".aider.conf.yml").write_text(CONFIGURED.format(history=named, log="~/logs/mine.log"))
+    else:
+        environ = {"AIDER_CHAT_HISTORY_FILE": named, "AIDER_ANALYTICS_LOG": str(log)}
+    read = read_home(Aider(), tmp_path, environ)
+    assert total(read.records.values(), "input_tokens") == 5000 * len(places) + 7
+    assert "sk-canary" not in repr(read)
+
+
+def test_what_the_configuration_names_outside_of_the_home_is_not_read(tmp_path):
+    (tmp_path / "home").mkdir()
+    history(tmp_path / "out", announced("acme/m"), ONE)
+    outside = tmp_path / "out/app/.aider.chat.history.md"
+    (tmp_path / "home/link").symlink_to(outside.parent)
+    for named in (str(outside), *(f"{way}/{outside.name}" for way in ("~/../out/app", "../out/app", "~/link", "link"))):
+        (tmp_path / "home/.aider.conf.yml").write_text(f"chat-history-file: {named}\n")
+        assert list(Aider().sources(tmp_path / "home", {})) == []
