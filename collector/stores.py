@@ -70,7 +70,7 @@ STORES: Final = (
         for name in ("devin", "cognition", "chisel")
     ),
     Store("gemini_cli", ".gemini/tmp", ("*.json", "*.jsonl", "*.jsonl.unreadable-*")),
-    Store("goose", ".local/share/goose/sessions", ("sessions.db*",), deep=False),
+    Store("goose", ".local/share/goose/sessions", ("sessions.db*", "*.jsonl"), deep=False),
     Store("kimi_cli", ".kimi/sessions", ("wire.jsonl", "state.json", "metadata.json", "meta.json")),
     Store("kimi_code", ".kimi-code/sessions", ("wire.jsonl", "state.json")),
     *(replace(OPENCLAW, folder=f"{root}/agents") for root in OPENCLAW_ROOTS),

@@ -26,12 +26,12 @@ from collector.record import Record, Session
 from collector.runtimes import Batch, Facts, Source, SourceError, values
 from collector.runtimes.changes import AMONG, Changes, sums
 from collector.runtimes.counts import NOTHING, Counts
+from collector.runtimes.goose_jsonl import RUNTIME, read_jsonl, taken_back
 from collector.runtimes.local import is_local
-from collector.runtimes.places import folder, own, refuse_stray, stray
+from collector.runtimes.places import files, folder, leads_out, own, refuse_stray, stray
 from collector.sqlite_ro import Database, opened, picked, select, sidecars
 from shim.line import Tokens
 
-RUNTIME: Final = "goose"
 BATCH: Final = 500
 CARRIED: Final = "carried_forward"
 REPORTED: Final = "provider_reported"
@@ -102,12 +102,12 @@ class _Row:
 
 
 class Goose:
-    """One database per home."""
+    """One database per home, and the files of before there was one."""
 
     runtime = RUNTIME
 
     def sources(self, home: Path, environ: Mapping[str, str]) -> Iterator[Source]:
-        """The database, with the configuration that says where Ollama runs."""
+        """The database, with the configuration that says where Ollama runs, and one source an older session."""
         data = folder(home, environ, "XDG_DATA_HOME", ".local/share") / "goose"
         config = folder(home, environ, "XDG_CONFIG_HOME", ".config") / "goose" / "config.yaml"
         if environ.get("GOOSE_PATH_ROOT", "").startswith("/"):
@@ -117,10 +117,16 @@ class Goose:
         yield from stray(RUNTIME, home, store.parent)
         if own(home, store):
             yield Source(RUNTIME, store, (*sidecars(store), *((config,) if os.path.isfile(config) else ())))
+        old = files(store.parent, lambda name: name.endswith(".jsonl")) if not leads_out(home, store.parent) else ()
+        for entry in old:
+            yield Source(RUNTIME, Path(entry.path))
 
     def read(self, source: Source, state: dict[str, Any] | None) -> Iterator[Batch]:
         """Calls of the ledger and what the totals have beyond them. Raises ``SourceError``."""
         refuse_stray(source)
+        if source.path.suffix == ".jsonl":
+            yield read_jsonl(source.path)
+            return
         with opened(source.path) as database:
             yield from _Reading(database, source, state or {}).batches()
 
@@ -133,6 +139,7 @@ class _Reading:
 
     def __init__(self, database: Database, source: Source, state: dict[str, Any]) -> None:
         self._database = database
+        self._folder = source.path.parent
         self._ollama = _ollama_host(source)
         # Kept until the pass is whole: one that breaks off must not forget it.
         self._state = state
@@ -164,6 +171,8 @@ class _Reading:
             batch.skipped.update(["copy"] if row.id in self._imported else [])
             if rest is not None:
                 batch.records.append(rest)
+            if (counted := taken_back(self._folder, row.id)) is not None:
+                batch.records.append(counted)
             used = rest is not None or row.id in self._models
             model = self._models.get(row.id) or (row.model if used else None)
             source = "log" if model else "none"

@@ -11,7 +11,7 @@ from hypothesis import strategies as st
 from collector.runtimes import SourceError
 from collector.runtimes.goose import READER
 from tests.runtimes.databases import change
-from tests.runtimes.transcripts import HERE, Read, dollars, read_home, total
+from tests.runtimes.transcripts import HERE, Read, dollars, read_home, total, write
 
 DDL = [
     line for line in (HERE / "goose" / "schema.sql").read_text().splitlines() if line.startswith(("PRAGMA", "CREATE"))
@@ -24,7 +24,7 @@ class Store:
     def __init__(self, home: Path) -> None:
         self.home = home
         self.database = home / ".local/share/goose/sessions/sessions.db"
-        self.database.parent.mkdir(parents=True)
+        self.database.parent.mkdir(parents=True, exist_ok=True)
         with closing(sqlite3.connect(self.database)) as connection:
             connection.executescript("\n".join(DDL))
 
@@ -193,3 +193,37 @@ def test_any_upgrade_at_any_moment_ends_at_the_same_numbers(data, tmp_path_facto
     store.again(read)
     assert total(read.records.values(), "input_tokens") == spent
     assert read.facts() == store.read().facts()
+
+
+def legacy(home, session, fresh, output=7, **more):
+    """A session as 1.9 and older versions keep it."""
+    totals = {"description": "d", "message_count": 2, "accumulated_input_tokens": fresh} | more
+    messages = [{"role": "user", "created": 1_750_000_000}, {"role": "assistant", "created": 1_750_000_060}]
+    path = home / ".local/share/goose/sessions" / f"{session}.jsonl"
+    return write(path, totals | {"accumulated_output_tokens": output}, *messages)
+
+
+def test_a_session_of_before_the_database_counts_by_its_totals_until_the_database_has_it(tmp_path):
+    legacy(tmp_path, "20250615_150640", 1000)
+    legacy(tmp_path, "unused", None, None)
+    read = read_home(READER, tmp_path)
+    legacy(tmp_path, "20250615_150640", 3000)
+    for source in READER.sources(tmp_path, {}):
+        read.take(READER, source)
+    (record,) = read.of("20250615_150640")
+    assert (record.tokens.input_tokens, record.tokens.output_tokens, record.model) == (3000, 7, None)
+    assert (record.ts, record.owner) == (1_750_000_060, 1_750_000_000)
+    store = Store(tmp_path)
+    store.session("20250615_150640", fresh=3000, output=7, at="2025-06-15 15:06:40")
+    for _ in range(2):
+        for source in READER.sources(tmp_path, {}):
+            read.take(READER, source)
+        assert read.facts() == read_home(READER, tmp_path).facts()
+        assert total(read.records.values(), "input_tokens") == 3000
+
+
+@pytest.mark.parametrize("text", ["", "{}\n", "[]\n{}\n", '{"message_count": 1}\n', '{"role": "user", "created": 1}\n'])
+def test_a_file_beside_the_sessions_that_is_none_gives_nothing(tmp_path, text):
+    path = legacy(tmp_path, "x", 5)
+    path.write_text(text)
+    assert read_home(READER, tmp_path).records == {}
