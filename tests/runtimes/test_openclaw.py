@@ -61,6 +61,18 @@ def test_a_turn_of_a_cli_that_nothing_else_is_read_of_counts(tmp_path):
     assert total(read_home(READER, tmp_path).of("s"), "input_tokens") == 100
 
 
+@pytest.mark.parametrize("backwards", [False, True])
+def test_what_was_cut_from_a_transcript_counts_by_the_copy_that_was_put_aside(tmp_path, backwards):
+    """``sessions.compact`` keeps the last lines of a transcript and puts the whole of it aside."""
+    session(tmp_path, ".openclaw", "s", answer(1), answer(2))
+    path = tmp_path / ".openclaw/agents/main/sessions/s.jsonl"
+    aside = path.with_name("s.jsonl.bak.2026-11-30T20-30-00.000Z")
+    path.rename(aside)
+    path.write_text(aside.read_text().splitlines(keepends=True)[-1])
+    read = read_home(READER, tmp_path, backwards=backwards)
+    assert (total(read.of("s"), "input_tokens"), set(read.sessions)) == (300, {"s"})
+
+
 def cold(name: str, *entries: dict) -> bytes:
     """A transcript as cold storage packs it: rows of the database, a record a line."""
     rows = [{"seq": seq, "event_json": json.dumps(entry), "created_at": 0} for seq, entry in enumerate(entries)]
