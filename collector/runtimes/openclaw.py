@@ -3,8 +3,8 @@
 Read from https://github.com/openclaw/openclaw (src/config/sessions) and stores of 2026.3.31 and 2026.9.6. True here:
 
 - ``agents/<agent>/sessions/*.jsonl`` and archives (``.deleted.<time>``, ``.reset.<time>``, also ``.zst``): a deleted
-  transcript is renamed, its spend stays; ``.bak.<time>`` is the whole of one of which ``sessions.compact`` kept the last
-  lines. ``sessions.json`` describes the last call only and is not read.
+  transcript is renamed, its spend stays; ``.bak.<time>`` is the whole of one of which ``sessions.compact`` kept the
+  last lines. ``sessions.json`` describes the last call only and is not read.
 - ``agents/<agent>/agent/openclaw-agent.sqlite``: ``transcript_events`` holds an entry per row, as text in
   ``event_json`` or compressed in ``event_zstd``; deleted sessions move to ``session_transcript_archives``. A rewritten
   transcript's rows are deleted and made again, under the numbers of the last rows where these were its own. Sessions
