@@ -73,7 +73,7 @@ STORES: Final = (
     Store("goose", ".local/share/goose/sessions", ("sessions.db*", "*.jsonl"), deep=False),
     Store("kimi_cli", ".kimi/sessions", ("wire.jsonl", "state.json", "metadata.json", "meta.json")),
     Store("kimi_code", ".kimi-code/sessions", ("wire.jsonl", "state.json")),
-    *(replace(OPENCLAW, folder=f"{root}/agents") for root in OPENCLAW_ROOTS),
+    *(replace(OPENCLAW, folder=f"{root}/{folder}") for root in OPENCLAW_ROOTS for folder in ("agents", "sessions")),
     Store("opencode", ".local/share/opencode", ("opencode*.db*",), deep=False),
     Store("opencode", ".local/share/opencode/storage", ("*.json",)),
     PICOCLAW,

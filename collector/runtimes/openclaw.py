@@ -40,6 +40,8 @@ OWN_MODELS: Final = ("delivery-mirror", "gateway-injected")
 DELEGATES: Final = ("claude-cli", "codex-cli", "google-gemini-cli")
 # A turn of a delegate may name the provider behind it instead.
 DELEGATED: Final = (*DELEGATES, "anthropic", "openai", "google")
+# Of an agent: where transcripts are, where they rest, and where they were put once they were in the database.
+FOLDERS: Final = ("sessions", "sessions/cold", "session-sqlite-import-archive")
 ROOTS: Final = (".openclaw", ".clawdbot", ".moltbot", ".moldbot")
 CONFIGS: Final = ("openclaw.json", "clawdbot.json", "moltbot.json", "moldbot.json")
 ROWS_PER_BATCH: Final = 5_000
@@ -79,13 +81,13 @@ class OpenClaw:
             if places.leads_out(home, root):
                 continue
             config = tuple(root / name for name in CONFIGS)
+            yield from _transcripts(home, root / "sessions", config)
             for agent in places.subfolders(root / "agents"):
-                for folder in ("sessions", "sessions/cold"):
-                    for entry in places.files(f"{agent.path}/{folder}", _is_transcript):
-                        yield Source(RUNTIME, Path(entry.path), config)
-                for entry in places.files(agent.path + "/agent", lambda file: file == DATABASE):
-                    path = Path(entry.path)
-                    yield Source(RUNTIME, path, (*config, path.with_name(DATABASE + "-wal")))
+                for folder in FOLDERS:
+                    yield from _transcripts(home, Path(agent.path, folder), config)
+                store = Path(agent.path, "agent", DATABASE)
+                if places.own(home, store):
+                    yield Source(RUNTIME, store, (*config, store.with_name(DATABASE + "-wal")))
 
     def read(self, source: Source, state: dict[str, Any] | None) -> Iterator[Batch]:
         """Records from the saved offset or row on. Raises ``SourceError``."""
@@ -96,6 +98,12 @@ class OpenClaw:
             return _read_compressed(source.path, urls)
         session = source.path.name.partition(".jsonl")[0]
         return read_lines(source.path, _Entries(RUNTIME, session, urls), state)
+
+
+def _transcripts(home: Path, folder: Path, config: tuple[Path, ...]) -> Iterator[Source]:
+    yield from places.stray(RUNTIME, home, folder)
+    for entry in places.files(folder, _is_transcript) if not places.leads_out(home, folder) else ():
+        yield Source(RUNTIME, Path(entry.path), config)
 
 
 def roots(home: Path, environ: Mapping[str, str]) -> list[Path]:

@@ -31,11 +31,11 @@ class PicoClaw:
 
     def sources(self, home: Path, environ: Mapping[str, str]) -> Iterator[Source]:
         """One source a session, its meta file a part of it."""
-        for workspace in workspaces(home, environ):
-            yield from places.stray(RUNTIME, home, workspace)
-            if places.leads_out(home, workspace):
+        for folder in (workspace / "sessions" for workspace in workspaces(home, environ)):
+            yield from places.stray(RUNTIME, home, folder)
+            if places.leads_out(home, folder):
                 continue
-            for entry in places.files(workspace / "sessions", lambda file: file.endswith(".jsonl")):
+            for entry in places.files(folder, lambda file: file.endswith(".jsonl")):
                 path = Path(entry.path)
                 yield Source(RUNTIME, path, (path.with_suffix(".meta.json"),))
 

@@ -8,6 +8,7 @@ from pathlib import Path
 import pytest
 import zstandard
 
+from collector.runtimes import SourceError
 from collector.runtimes.openclaw import READER
 from collector.stores import stores
 from tests.runtimes.transcripts import read_home, total, write
@@ -71,6 +72,31 @@ def test_what_was_cut_from_a_transcript_counts_by_the_copy_that_was_put_aside(tm
     path.write_text(aside.read_text().splitlines(keepends=True)[-1])
     read = read_home(READER, tmp_path, backwards=backwards)
     assert (total(read.of("s"), "input_tokens"), set(read.sessions)) == (300, {"s"})
+
+
+@pytest.mark.parametrize("folder", ["sessions", "agents/main/session-sqlite-import-archive"])
+def test_transcripts_count_where_older_versions_kept_and_newer_ones_leave_them(tmp_path, folder):
+    """Beside the agents before there were several; put aside once their rows are in the database."""
+    write(tmp_path / ".openclaw" / folder / "s.jsonl", HEADER | {"id": "s"}, answer(1))
+    session(tmp_path, ".openclaw", "s", answer(1), answer(2))
+    assert total(read_home(READER, tmp_path).of("s"), "input_tokens") == 300
+    (tmp_path / ".openclaw/agents/main/sessions/s.jsonl").unlink()
+    assert total(read_home(READER, tmp_path).of("s"), "input_tokens") == 100
+
+
+def test_a_folder_of_transcripts_that_is_a_link_out_of_the_home_is_reported_not_read(tmp_path):
+    home, outside = tmp_path / "home", tmp_path / "outside"
+    session(outside, ".openclaw", "s", answer(1))
+    for link in (".openclaw/agents/main/sessions", ".clawdbot/sessions"):
+        (home / link).parent.mkdir(parents=True)
+        (home / link).symlink_to(outside / ".openclaw/agents/main/sessions")
+    database(outside)
+    (home / ".openclaw/agents/main/agent").symlink_to(outside / ".openclaw/agents/main/agent")
+    sources = list(READER.sources(home, {}))
+    assert len(sources) == 2
+    for source in sources:
+        with pytest.raises(SourceError):
+            list(READER.read(source, None))
 
 
 def cold(name: str, *entries: dict) -> bytes:

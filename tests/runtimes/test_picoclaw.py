@@ -6,6 +6,7 @@ from pathlib import Path
 import pytest
 
 from collector import stores
+from collector.runtimes import SourceError
 from collector.runtimes.picoclaw import READER
 from tests.runtimes.transcripts import read_home, write
 
@@ -60,3 +61,13 @@ def test_the_workspaces_are_shown_to_the_service(tmp_path):
     spoke(tmp_path / "bots/workspace-sales", "sales")
     shown = [store.folder for store in stores.stores(tmp_path, ["picoclaw"])]
     assert shown == [".picoclaw/workspace/sessions", "bots/main/sessions", "bots/workspace-sales/sessions"]
+
+
+def test_sessions_that_are_a_link_out_of_the_home_are_reported_not_read(tmp_path):
+    home, outside = tmp_path / "home", tmp_path / "outside"
+    write(outside / "k.jsonl", {"role": "assistant", "created_at": "2026-08-12T08:00:00Z"})
+    (home / ".picoclaw/workspace").mkdir(parents=True)
+    (home / ".picoclaw/workspace/sessions").symlink_to(outside)
+    (source,) = READER.sources(home, {})
+    with pytest.raises(SourceError):
+        list(READER.read(source, None))
