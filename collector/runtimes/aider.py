@@ -15,6 +15,7 @@ from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Iterator, Mapping
+from math import inf
 from pathlib import Path
 from typing import Any, Final
 
@@ -57,9 +58,17 @@ def _label(path: Path) -> str:
 
 
 def _read_history(source: Source, state: dict[str, Any]) -> Iterator[Batch]:
-    """Reads from the last header on: a message's place is counted within its run."""
-    history = History(_label(source.path), [at for log in source.parts for at in _launches(log)])
-    file = LineFile(source.path, state.get("at"))
+    """Reads from the last header on: a message's place is counted within its run.
+
+    All of it, where a log is found to tell of runs that were read already: what was counted of them is taken back.
+    """
+    launches = [at for log in source.parts for at in _launches(log)]
+    if state.get("elsewhere") and not any(abs(at - state["start"]) <= SAME_START for at in launches):
+        # The log that told of the last run is gone; what it told stays counted.
+        launches.append(state["start"])
+    found = "at" in state and _told(launches, state.get("start", inf)) > state.get("launches", 0)
+    history = History(_label(source.path), launches, take_back=found)
+    file = LineFile(source.path, None if found else state.get("at"))
     position: list[int] | None = None
     for block in file.blocks():
         at = file.offset - len(block)
@@ -74,7 +83,14 @@ def _read_history(source: Source, state: dict[str, Any]) -> Iterator[Batch]:
                 records[record.key] = record
         skipped, history.skipped = history.skipped, Counter()
         sessions, history.sessions = history.sessions, history.sessions[-1:]
-        yield Batch(list(records.values()), sessions, skipped, {"at": position})
+        start = history.start or 0.0
+        told = {"start": start, "launches": _told(launches, start), "elsewhere": history.counted_elsewhere}
+        yield Batch(list(records.values()), sessions, skipped, {"at": position, **told})
+
+
+def _told(launches: list[float], start: float) -> int:
+    """Of how many runs up to the one that began at ``start`` logs tell."""
+    return sum(launch <= start + SAME_START for launch in launches)
 
 
 def _launches(log: Path) -> Iterator[float]:

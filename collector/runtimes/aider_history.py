@@ -28,6 +28,8 @@ from shim.line import Tokens
 RUNTIME: Final = "aider"
 SAME_START: Final = 3.0
 ROUNDED: Final = "rounded"
+# The revision of a message that was given with its dollars is 1.
+TAKEN_BACK: Final = 2
 
 HEADER: Final = re.compile(rb"# aider chat started at (\d{4}-\d\d-\d\d \d\d:\d\d:\d\d)\s*")
 ANNOUNCED: Final = b"> Aider v"
@@ -40,10 +42,14 @@ SCALE: Final = {"": 1, "k": 1_000, "M": 1_000_000}
 
 
 class History:
-    """The runs of a chat history, from a header on. ``launches``: epoch seconds of runs that a log tells of."""
+    """The runs of a chat history, from a header on. ``launches``: epoch seconds of runs that a log tells of.
 
-    def __init__(self, label: str, launches: list[float]) -> None:
+    ``take_back``: messages of these runs may have been counted before there was a log.
+    """
+
+    def __init__(self, label: str, launches: list[float], *, take_back: bool = False) -> None:
         self.label = label
+        self.take_back = take_back
         self.launches = launches
         self.started: str | None = None
         self.start: float | None = None
@@ -90,8 +96,9 @@ class History:
         self.messages += 1
         if self.counted_elsewhere:
             self.skipped["in_analytics_log"] += 1
-            return None
-        if not self.sessions or self.sessions[-1].session_id != self.session:
+            if not self.take_back:
+                return None
+        elif not self.sessions or self.sessions[-1].session_id != self.session:
             source = "log" if self.model else "none"
             self.sessions.append(Session(RUNTIME, self.session, start, None, self.model, source))
         identity = f"{self.started}:{self.messages}:{self.model}:{text}"
@@ -107,6 +114,8 @@ class History:
             owner=start,
             caveat=ROUNDED,
         )
+        if self.counted_elsewhere:
+            return msgspec.structs.replace(record, revision=TAKEN_BACK, taken_back=True)
         if COST.search(text):
             return _with_cost(record, text)
         self._unpriced = record

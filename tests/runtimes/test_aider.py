@@ -87,6 +87,47 @@ def test_the_log_takes_the_cache_of_each_message_from_the_history(tmp_path):
     assert total(read.records.values(), "cache_read_tokens") == 3000
 
 
+def logged(*runs: int) -> list[dict]:
+    """A log of runs that began at these times, of one message each."""
+    lines = []
+    for began in runs:
+        counts = {"main_model": "acme/m", "prompt_tokens": 4999, "completion_tokens": 301}
+        lines.append({"event": "launched", "properties": {}, "time": began})
+        lines.append({"event": "message_send", "properties": counts, "time": began + 9})
+    return lines
+
+
+EIGHT, NINE, TEN = (1_787_644_800 + hour * 3600 for hour in range(3))
+
+
+@pytest.mark.parametrize("found", [(EIGHT,), (NINE,), (EIGHT, NINE)])
+def test_runs_of_a_history_are_taken_back_once_a_log_that_has_them_is_found(tmp_path, found):
+    nine = HEADER.replace("08:00", "09:00")
+    path = history(tmp_path, announced("acme/m"), ONE, nine, announced("acme/m"), BOTH, ONE)
+    read = read_home(Aider(), tmp_path)
+    assert len(read.records) == 3
+    write(tmp_path / "analytics.jsonl", *logged(*found))
+    for hour in (None, TEN):
+        if hour is not None:
+            path.write_text(path.read_text() + HEADER.replace("08:00", "10:00") + announced("acme/m") + ONE)
+            write(tmp_path / "analytics.jsonl", *logged(*found, hour))
+        for source in Aider().sources(tmp_path, {}):
+            read.take(Aider(), source)
+        assert read.facts() == read_home(Aider(), tmp_path).facts()
+
+
+def test_a_run_that_a_log_told_of_is_not_counted_again_when_the_log_is_gone(tmp_path):
+    path = history(tmp_path, announced("acme/m"), ONE)
+    log = write(tmp_path / "analytics.jsonl", *logged(EIGHT))
+    read = read_home(Aider(), tmp_path)
+    log.unlink()
+    for more in (ONE, HEADER.replace("08:00", "10:00") + announced("acme/m") + ONE):
+        path.write_text(path.read_text() + more)
+        for source in Aider().sources(tmp_path, {}):
+            read.take(Aider(), source)
+    assert total(read.records.values(), "input_tokens") == 4999 + 5000
+
+
 CONFIGURED = """
 openai-api-key: sk-canary
 chat-history-file: {history} # mine
