@@ -69,7 +69,8 @@ class _Run:
 def read_stream(source: Source, state: dict[str, Any] | None) -> Batch:
     """The run of one file. Lines are parsed one at a time; only the numbers of the last usage are kept.
 
-    ``state``: the revision that the run was counted with.
+    ``state``: the revision that the run was counted with, or the beginning of one that the store had, which may have
+    been deleted there since.
     """
     counted = values.count((state or {}).get("counted"))
     batch = Batch(state=state)
@@ -84,8 +85,9 @@ def read_stream(source: Source, state: dict[str, Any] | None) -> Batch:
                 run.take(value)
     if run.counts is None or run.first is None or run.last is None:
         batch.skipped["no_usage"] += 1
-    elif any(_holds(Path(entry.path), run) for part in source.parts for entry in subfolders(part)):
+    elif (state or {}).get("copy") == run.first or _is_stored(source, run):
         batch.skipped["copy"] += 1
+        batch.state = {"counted": counted, "copy": run.first}
         if counted is not None:
             batch.records.append(_record(source.path.name, run, run.counts, counted + 1, taken_back=True))
     else:
@@ -116,6 +118,10 @@ def _record(name: str, run: _Run, counts: Counts, revision: int, *, taken_back: 
         ended_ts=run.last,
         taken_back=taken_back,
     )
+
+
+def _is_stored(source: Source, run: _Run) -> bool:
+    return any(_holds(Path(entry.path), run) for part in source.parts for entry in subfolders(part))
 
 
 def _holds(folder: Path, run: _Run) -> bool:

@@ -65,6 +65,8 @@ class _Events:
     session: str
     until: float = inf
     recorded: bool = False
+    # The sessions of which there are copies here that the ledger has.
+    origins: set[str] = field(default_factory=set)
     said: int = 0
     leg: int = 0
     first: float | None = None
@@ -78,16 +80,20 @@ class _Events:
 def read_events(source: Source, state: dict[str, Any] | None) -> Batch:
     """Calls or shutdown totals of one session.
 
-    ``state``: since when the ledger has had the session, which it stays in charge of; which records were counted. What
-    was read before the ledger had it is taken back, but for what an older build had spent by then.
+    ``state``: since when the ledger has had the session, which it stays in charge of; which records were counted; which
+    sessions it had of which there are copies here. What was read before the ledger had the session is taken back, but
+    for what an older build had spent by then.
     """
     batch, known = Batch(), state or {}
     session, folder = _place(source.path)
     ledger = LEDGER.since(folder / STORE)
     since = _since(session, ledger, known.get("ledger"))
     counted = known.get("counted") or ()
+    origins: set[str] = set()
     if since is None:
-        events = _read(source.path, session, ledger.keys(), inf, batch)
+        origins.update(known.get("origins") or ())
+        events = _read(source.path, session, ledger.keys() | origins if origins else ledger.keys(), inf, batch)
+        origins |= events.origins
         batch.records = _records(events)
         model = batch.records[-1].model if batch.records else None
         batch.sessions.append(Session(RUNTIME, session, events.first, events.last, model, "log" if model else "none"))
@@ -95,7 +101,8 @@ def read_events(source: Source, state: dict[str, Any] | None) -> Batch:
         batch.skipped["in_ledger"] += 1
         if since != known.get("ledger"):
             batch.records = list(_before(source.path, session, ledger.keys(), since, counted))
-    batch.state = {"ledger": since, "counted": [record.key for record in batch.records if not record.taken_back]}
+    kept = [record.key for record in batch.records if not record.taken_back]
+    batch.state = {"ledger": since, "counted": kept, "origins": sorted(origins)}
     return batch
 
 
@@ -186,7 +193,8 @@ def _take_totals(events: _Events, data: dict[str, Any], ts: float) -> None:
 def _call(events: _Events, usage: dict[str, Any], ts: float, ledger: Set[str]) -> Record | None:
     accounting = values.mapping(usage.get("accounting"))
     origin = values.reference(accounting.get("sourceSessionId"))
-    if origin != events.session and origin in ledger:
+    if origin is not None and origin != events.session and origin in ledger:
+        events.origins.add(origin)
         return None
     counts = tuple(values.count(usage.get(key)) for key in USAGE_KEYS)
     identity = values.reference(accounting.get("usageId")) or values.reference(usage.get("apiCallId"))

@@ -1,6 +1,7 @@
 """Cline: crashes, forks, teammates, the index, deleted requests, runs that are both captured and stored."""
 
 import json
+import shutil
 import sqlite3
 from contextlib import closing
 from pathlib import Path
@@ -385,6 +386,18 @@ def test_a_captured_run_that_is_also_stored_counts_once(store, backwards):
     read = store.read(backwards=backwards)
     assert total(read.records.values(), "input_tokens") == 107
     assert read.skipped["copy"] == 1
+
+
+def test_a_captured_run_stays_with_the_store_when_its_session_is_deleted_there(store):
+    store.session("s", [message("m", 1000)], usage=counts(100, 20))
+    stream(store.home, event(500, 100), result(1500, counts(100, 20)))
+    read = store.read()
+    shutil.rmtree(store.data / "sessions/s")
+    store.again(read)
+    assert total(read.records.values(), "input_tokens") == 100
+    stream(store.home, event(900_000, 100), result(901_500, counts(7, 1)))
+    store.again(read)
+    assert total(read.records.values(), "input_tokens") == 107
 
 
 @pytest.mark.parametrize("backwards", [False, True])

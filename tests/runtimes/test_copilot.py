@@ -237,6 +237,19 @@ def test_a_forks_copies_of_calls_that_the_ledger_has_do_not_count(store):
     assert total(read.of("fork"), "input_tokens") == 7
 
 
+def test_a_forks_copies_stay_with_the_ledger_that_had_them_when_that_is_deleted(store):
+    store.row("e", total_in=30)
+    store.events("fork", call(0, 30, "id-1", source="e"), call(9, 7, "id-9", source="fork"))
+    read = store.read()
+    for path in store.database.parent.glob("session-store.db*"):
+        path.unlink()
+    store.events("fork", *(call(0, 30, "id-1", source="e"), call(9, 7, "id-9", source="fork")), said(10, 1))
+    for _ in range(2):
+        for source in READER.sources(store.home, {}):
+            read.take(READER, source)
+        assert total(read.of("fork"), "input_tokens") == 7
+
+
 def test_a_fork_that_has_nothing_but_copies_has_no_total_of_its_own(store):
     store.row("e", total_in=30)
     store.events("fork", call(0, 30, "id-1", source="e"), shutdown(2, 30))
