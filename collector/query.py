@@ -131,7 +131,7 @@ class Query:
         missing = Counter({one.vm: one.missing for one in told})
         for gap in () if told else self.ledger.gaps():
             missing[gap.vm] += gap.lines
-        contacts = self._contacts(told)
+        contacts = self._contacts([one for one in told if where.vm in (None, one.vm)], where.vm)
         rows = []
         for vm in sorted(found.keys() | (contacts.keys() if where == ALL_RECORDS else set())):
             known = seen.get(vm)
@@ -149,14 +149,14 @@ class Query:
             )
         return rows
 
-    def _contacts(self, contacts: Sequence[Contact]) -> dict[str, dict[str, Any]]:
-        """What a hub knows of its VMs beside their records, as fields of ``VmRow``."""
+    def _contacts(self, contacts: Sequence[Contact], vm: str | None) -> dict[str, dict[str, Any]]:
+        """What a hub knows of its VMs (or of one) beside their records, as fields of ``VmRow``."""
         if not contacts:
             return {}
         now_ms = int(self.clock() * 1000)
         today = windows.number(self.calendar.today(self.clock()))
         runs = [(today + first, today + last) for first, last in (trends.BEFORE, *trends.LATEST)]
-        before, *latest = self.ledger.uses(runs)
+        before, *latest = self.ledger.uses(runs, vm)
         return {
             one.vm: {
                 "last_contact": iso(one.last_ms),

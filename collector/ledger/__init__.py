@@ -244,8 +244,9 @@ class Ledger(Protocol):
     def seen(self, by: str) -> list[Seen]:
         """First, last and number of sessions per ``vm`` or ``runtime``."""
 
-    def uses(self, runs: Sequence[tuple[int, int]]) -> list[dict[str, Use]]:
-        """For each run of days (first and last day number): what each VM used in it that has records there."""
+    def uses(self, runs: Sequence[tuple[int, int]], vm: str | None = None) -> list[dict[str, Use]]:
+        """For each run of days (first and last day number): what each VM, or that one, used in it; not those that have
+        no records there."""
 
     def refused(self) -> list[RefusedRow]:
         """What was refused, by reason, runtime and vm."""

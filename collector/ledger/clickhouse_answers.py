@@ -130,9 +130,9 @@ class ClickHouseAnswers:
         """See ``Ledger.seen``."""
         return reads.seen(self._ask, by, self.folds())
 
-    def uses(self, runs: Sequence[tuple[int, int]]) -> list[dict[str, Use]]:
+    def uses(self, runs: Sequence[tuple[int, int]], vm: str | None = None) -> list[dict[str, Use]]:
         """See ``Ledger.uses``."""
-        return reads.uses(self.groups, runs)
+        return reads.uses(self.groups, runs, vm)
 
     def changes(self, after: int, limit: int) -> tuple[int, list[Entry]]:
         """See ``Ledger.changes``."""

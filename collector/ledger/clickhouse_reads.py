@@ -260,11 +260,13 @@ def seen(ask: Ask, by: str, folds: Folds) -> list[Seen]:
     return list(found.values())
 
 
-def uses(ask: Callable[[Sequence[str], Filter], list[Group]], runs: Sequence[tuple[int, int]]) -> list[dict[str, Use]]:
+def uses(
+    ask: Callable[[Sequence[str], Filter], list[Group]], runs: Sequence[tuple[int, int]], vm: str | None
+) -> list[dict[str, Use]]:
     """See ``Ledger.uses``; ``ask`` is ``Ledger.groups``."""
     first, last = min(first for first, _ in runs), max(last for _, last in runs)
     tokens: Counter[tuple[str, int]] = Counter()
-    for group in ask(("vm", "day"), Filter(Window(day(first), day(last)))):
+    for group in ask(("vm", "day"), Filter(Window(day(first), day(last)), vm=vm)):
         tokens[group.key] += sum(group.sums[TOKEN_CLASSES.index(name)] for name in TOTAL_CLASSES)
     found: list[dict[str, Use]] = [{} for _ in runs]
     for one, (first, last) in zip(found, runs, strict=True):

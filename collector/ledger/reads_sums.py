@@ -120,20 +120,21 @@ def session_groups(db: sqlite3.Connection, sessions: Sequence[int], where: Filte
     return _groups(db, rows, ["used.session", "shape.model"], [orjson.dumps(sessions).decode(), *values])
 
 
-def uses(db: sqlite3.Connection, runs: Sequence[tuple[int, int]]) -> list[dict[str, Use]]:
+def uses(db: sqlite3.Connection, runs: Sequence[tuple[int, int]], vm: str | None) -> list[dict[str, Use]]:
     """See ``Ledger.uses``."""
     tokens = "used.input_tokens + used.cache_read_tokens + used.cache_write_tokens + used.output_tokens"
     among = [f"FILTER (WHERE used.block BETWEEN {int(first)} AND {int(last)})" for first, last in runs]
     measures = ", ".join(f"group_concat(used.block) {one}, sum({tokens}) {one}" for one in among)
     query = f"""SELECT slice.vm, {measures} FROM slice CROSS JOIN usage_span AS used
         ON used.slice = slice.no AND used.grain = {spans.BY_DAY} AND used.block BETWEEN ? AND ?
-        WHERE slice.level = ? GROUP BY {_BY_SLICE[_BY_VM]}"""
+        {where_all(["slice.level = ?", *([] if vm is None else [f"{_FOUND_BY['vm']} = ?"])])}
+        GROUP BY {_BY_SLICE[_BY_VM]}"""
     found: list[dict[str, Use]] = [{} for _ in runs]
     bounds = min(first for first, _ in runs), max(last for _, last in runs)
-    for vm, *numbers in db.execute(query, (*bounds, _BY_VM)):
+    for name, *numbers in db.execute(query, (*bounds, _BY_VM, *([] if vm is None else [vm]))):
         for one, days, total in zip(found, numbers[::2], numbers[1::2], strict=True):
             if days is not None:
-                one[vm] = Use(len(set(days.split(","))), total)
+                one[name] = Use(len(set(days.split(","))), total)
     return found
 
 

@@ -175,9 +175,9 @@ class SqliteLedger:
         """See ``Ledger.seen``."""
         return reads.seen(self._db, by)
 
-    def uses(self, runs: Sequence[tuple[int, int]]) -> list[dict[str, Use]]:
+    def uses(self, runs: Sequence[tuple[int, int]], vm: str | None = None) -> list[dict[str, Use]]:
         """See ``Ledger.uses``."""
-        return reads_sums.uses(self._db, runs)
+        return reads_sums.uses(self._db, runs, vm)
 
     def refused(self) -> list[RefusedRow]:
         """See ``Ledger.refused``."""

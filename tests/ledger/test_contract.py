@@ -175,6 +175,7 @@ def test_what_vms_used_counts_days_and_tokens(ledger):
         {"vm1": Use(1, 127)},
         {},
     ]
+    assert ledger.uses([(noon, noon + 1), (noon + 1, noon + 9)], "vm2") == [{"vm2": Use(1, 127)}, {}]
 
 
 @pytest.mark.parametrize(
