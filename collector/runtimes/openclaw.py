@@ -37,9 +37,9 @@ RUNTIME: Final = "openclaw"
 DATABASE: Final = "openclaw-agent.sqlite"
 OWN_PROVIDER: Final = "openclaw"
 OWN_MODELS: Final = ("delivery-mirror", "gateway-injected")
-DELEGATES: Final = ("claude-cli", "codex-cli", "google-gemini-cli")
-# A turn of a delegate may name the provider behind it instead.
-DELEGATED: Final = (*DELEGATES, "anthropic", "openai", "google")
+# Programs that OpenClaw has make a turn; it may name the provider behind them instead. Without ``api`` being ``cli``
+# these are calls of its own: ``google-gemini-cli`` is also how it signs in to Google.
+DELEGATES: Final = ("claude-cli", "codex-cli", "google-gemini-cli", "anthropic", "openai", "google")
 # Of an agent: where transcripts are, where they rest, and where they were put once they were in the database.
 FOLDERS: Final = ("sessions", "sessions/cold", "session-sqlite-import-archive")
 ROOTS: Final = (".openclaw", ".clawdbot", ".moltbot", ".moldbot")
@@ -64,7 +64,7 @@ def _not_counted(message: dict[str, Any]) -> str | None:
     provider = message.get("provider")
     if provider == OWN_PROVIDER or message.get("model") in OWN_MODELS:
         return "no_call"
-    if provider in DELEGATES or (message.get("api") == "cli" and provider in DELEGATED):
+    if message.get("api") == "cli" and provider in DELEGATES:
         return "delegated"
     return None
 

@@ -51,10 +51,10 @@ def test_the_state_folder_may_be_named_as_its_first_versions_did(tmp_path):
 
 @pytest.mark.parametrize("provider", ["claude-cli", "codex-cli", "google-gemini-cli", "anthropic"])
 def test_a_turn_that_a_cli_made_is_left_to_the_record_of_that_cli(tmp_path, provider):
-    own = answer(2, "anthropic", api="anthropic-messages")
-    session(tmp_path, ".openclaw", "s", answer(1, provider, api="cli"), own)
+    own = [answer(2, "anthropic", api="anthropic-messages"), answer(3, "google-gemini-cli", api="google-gemini-cli")]
+    session(tmp_path, ".openclaw", "s", answer(1, provider, api="cli"), *own)
     read = read_home(READER, tmp_path)
-    assert (total(read.of("s"), "input_tokens"), read.skipped) == (200, {"delegated": 1})
+    assert (total(read.of("s"), "input_tokens"), read.skipped) == (500, {"delegated": 1})
 
 
 def test_a_turn_of_a_cli_that_nothing_else_is_read_of_counts(tmp_path):
