@@ -12,7 +12,7 @@ unknown.
 
 from __future__ import annotations
 
-from collections.abc import Collection, Iterator, Mapping, Set
+from collections.abc import Iterator, Mapping, Set
 from dataclasses import dataclass, field
 from math import inf
 from pathlib import Path
@@ -88,7 +88,8 @@ def read_events(source: Source, state: dict[str, Any] | None) -> Batch:
     session, folder = _place(source.path)
     ledger = LEDGER.since(folder / STORE)
     since = _since(session, ledger, known.get("ledger"))
-    counted = known.get("counted") or ()
+    told = known.get("counted") or ()
+    counted = told if isinstance(told, dict) else dict.fromkeys(told, 0)
     origins: set[str] = set()
     if since is None:
         origins.update(known.get("origins") or ())
@@ -101,7 +102,7 @@ def read_events(source: Source, state: dict[str, Any] | None) -> Batch:
         batch.skipped["in_ledger"] += 1
         if since != known.get("ledger"):
             batch.records = list(_before(source.path, session, ledger.keys(), since, counted))
-    kept = [record.key for record in batch.records if not record.taken_back]
+    kept = {record.key: record.revision for record in batch.records if not record.taken_back}
     batch.state = {"ledger": since, "counted": kept, "origins": sorted(origins)}
     return batch
 
@@ -118,15 +119,18 @@ def _place(path: Path) -> tuple[str, Path]:
     return path.stem, path.parents[1]
 
 
-def _before(path: Path, session: str, ledger: Set[str], since: float, counted: Collection[str]) -> Iterator[Record]:
+def _before(path: Path, session: str, ledger: Set[str], since: float, counted: dict[str, Any]) -> Iterator[Record]:
     """What the ledger does not have of a session of its own, and what was ``counted`` of the rest, taken back."""
     events = _read(path, session, ledger, since - SOONER, Batch())
-    own = [] if events.recorded else _records(events)
-    yield from own
-    kept = {record.key for record in own}
-    for record in _records(_read(path, session, ledger, inf, Batch())) if counted else ():
-        if record.key in counted and record.key not in kept:
-            yield msgspec.structs.replace(record, revision=record.revision + 1, taken_back=True)
+    own = {} if events.recorded else {record.key: record for record in _records(events)}
+    rest = _records(_read(path, session, ledger, inf, Batch())) if counted else []
+    for record in (*own.values(), *(record for record in rest if record.key not in own)):
+        # Later than what it takes the place of, which may be the larger.
+        later = max(record.revision, values.count(counted.get(record.key)) or 0) + 1
+        if record.key in own:
+            yield record if record.key not in counted else msgspec.structs.replace(record, revision=later)
+        elif record.key in counted:
+            yield msgspec.structs.replace(record, revision=later, taken_back=True)
 
 
 def _since(session: str, ledger: Mapping[str, Any], known: object) -> float | None:

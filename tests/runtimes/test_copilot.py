@@ -284,6 +284,19 @@ def test_a_total_of_a_session_is_taken_back_where_the_ledger_gets_its_calls(stor
         assert total(read.of("e"), "input_tokens") == 250
 
 
+def test_a_total_of_which_the_ledger_gets_the_later_part_is_left_with_the_earlier(store):
+    late = shutdown(9, 290) | {"timestamp": "2026-08-14T09:00:00.000Z"}
+    store.events("e", shutdown(5, 250), late)
+    read = store.read()
+    assert total(read.of("e"), "input_tokens") == 290
+    store.row("e", total_in=40, at=LATER)
+    store.events("e", shutdown(5, 250), late, said(10, 1))
+    for _ in range(2):
+        for source in READER.sources(store.home, {}):
+            read.take(READER, source)
+        assert total(read.of("e"), "input_tokens") == total(store.read().of("e"), "input_tokens") == 290
+
+
 def test_calls_in_the_events_before_the_first_row_are_left_to_the_ledger(store):
     store.row("e", total_in=30, at=LATER)
     store.events("e", call(0, 10, "id-1"), shutdown(2, 10))
