@@ -8,14 +8,15 @@ cache; whether thoughts are inside the candidates depends on the backend and sho
 - ``/branch`` copies lines with their ``uuid`` and time under its own ``sessionId`` and names the session that it forked
   (``forkedFrom``; ``forkSession`` in sessionService.ts): the calls are that session's. An archived chat is moved to
   ``chats/archive``. ``<session>.ledger.jsonl`` beside a chat tells how its prompts ended and holds no usage.
-- ``usage/token-usage-<month>.jsonl`` has a line for every request. Those of source ``main`` are in the chats; the
-  others (memory extraction, sub-agents by the names that users gave them) are nowhere else and are calls of the session
-  that they name.
+- ``usage/token-usage-<month>.jsonl`` has a line for every request. Those of source ``main`` are in the chat of their
+  session, if it has one (a user may have switched the recording of chats off); the others (memory extraction,
+  sub-agents by the names that users gave them) are nowhere else and are calls of the session that they name.
 - ``usage_record.jsonl`` sums both up per exit and is not read.
 """
 
 from __future__ import annotations
 
+import os
 from collections import Counter
 from collections.abc import Callable, Iterator, Mapping
 from dataclasses import astuple
@@ -54,6 +55,10 @@ class _Chat:
         root = next((folder.parent for folder in path.parents if folder.name == PROJECTS), path.parent)
         waiting = [Response(*told) for told in state.get("open", ())]
         self.telemetry = Telemetry(root / USAGE, waiting, state.get("answer"))
+        # Sessions that have a chat, or had one when the usage log told of them.
+        self.chats: set[str] | None = None
+        self._had_chat: set[str] = set(state.get("had_chat", ()))
+        self._root = path.parents[1]
         self.skipped: Counter[str] = Counter()
 
     def turn(self, entry: dict[str, Any]) -> list[Record]:
@@ -101,11 +106,11 @@ class _Chat:
 
     def side_call(self, entry: dict[str, Any]) -> list[Record]:
         """The call that a line of the usage log tells of, unless a chat tells it."""
-        if entry.get("source") == MAIN:
-            self.skipped["in_chat"] += 1
-            return []
         when, identity = iso(entry.get("timestamp")), reference(entry.get("id"))
         session = reference(entry.get("sessionId"))
+        if entry.get("source") == MAIN and self._has_chat(session):
+            self.skipped["in_chat"] += 1
+            return []
         if when is None or identity is None or session is None or not isinstance(entry.get("source"), str):
             self.skipped["no_usage"] += 1
             return []
@@ -123,6 +128,15 @@ class _Chat:
         source = "log" if named else "none"
         return [Record(RUNTIME, identity, session, when, tokens, named, source, owner=when, usage=usage)]
 
+    def _has_chat(self, session: str | None) -> bool:
+        if session is None:
+            return True
+        if self.chats is None:
+            self.chats = {Path(entry.path).stem for entry in _chats(self._root)}
+        if session in self.chats:
+            self._had_chat.add(session)
+        return session in self._had_chat
+
     def batch(self, records: list[Record], position: list[int]) -> Batch:
         """What was found, with the state to go on from."""
         skipped, self.skipped = self.skipped, Counter()
@@ -137,6 +151,7 @@ class _Chat:
             "parent": self.parent,
             "open": [astuple(response) for response in self.telemetry.open],
             "answer": self.telemetry.answer,
+            "had_chat": sorted(self._had_chat),
         }
         return Batch(records, listed, skipped, state)
 
@@ -154,10 +169,8 @@ class QwenCode:
         for root in roots:
             yield from places.stray(RUNTIME, home, root)
             if not places.leads_out(home, root):
-                for project in places.subfolders(root / PROJECTS):
-                    for folder in CHATS:
-                        for entry in places.files(project.path + folder, _is_chat):
-                            yield Source(RUNTIME, Path(entry.path))
+                for entry in _chats(root):
+                    yield Source(RUNTIME, Path(entry.path))
                 for entry in places.files(root / USAGE, is_usage_log):
                     yield Source(RUNTIME, Path(entry.path))
 
@@ -186,6 +199,12 @@ class QwenCode:
         yield chat.batch([], file.position)
 
 
+def _chats(root: Path) -> Iterator[os.DirEntry[str]]:
+    for project in places.subfolders(root / PROJECTS):
+        for folder in CHATS:
+            yield from places.files(project.path + folder, _is_chat)
+
+
 def _is_chat(file: str) -> bool:
     return file.endswith(".jsonl") and not file.endswith(".ledger.jsonl")
 
@@ -195,7 +214,7 @@ FACTS: Final = Facts(
     runtime=RUNTIME,
     paths="~/.qwen/projects/*/chats/[archive/]<session>.jsonl, ~/.qwen/usage/token-usage-*.jsonl",
     variables="QWEN_HOME, QWEN_RUNTIME_DIR",
-    aggregation="sum of assistant lines; side calls from the usage log",
+    aggregation="sum of assistant lines; side calls, and sessions without a chat, from the usage log",
     input_includes_cache="yes",
     reasoning_in_output="as the total tells",
     dedupe_key="uuid",

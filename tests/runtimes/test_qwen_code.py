@@ -84,9 +84,28 @@ def test_a_ledger_beside_a_chat_is_no_session(tmp_path):
 def test_a_sub_agents_call_counts_whatever_its_user_called_it(tmp_path, source):
     call = {"id": "ee17317a-8ef7-4739-a44e-368ae238dff4", "sessionId": FIRST, "timestamp": "2026-08-23T08:00:00Z"}
     call |= {"model": "q", "inputTokens": 100, "outputTokens": 10, "cachedTokens": 60, "totalTokens": 110}
+    chat(tmp_path, FIRST, [])
     write(tmp_path / ".qwen/usage/token-usage-2026-08.jsonl", call | {"source": source}, call | {"source": "main"})
     (record,) = read_home(QwenCode(), tmp_path).of(FIRST)
     assert (record.tokens.input_tokens, record.tokens.cache_read_tokens) == (40, 60)
+
+
+def test_calls_of_a_session_whose_chat_nobody_recorded_count_from_the_usage_log(tmp_path):
+    call = {"id": "ee17317a-8ef7-4739-a44e-368ae238dff4", "timestamp": "2026-08-23T08:00:00Z", "source": "main"}
+    call |= {"model": "q", "inputTokens": 100, "outputTokens": 10, "cachedTokens": 60, "totalTokens": 110}
+    log = [call | {"sessionId": FIRST}, call | {"sessionId": SECOND, "id": call["id"][::-1]}]
+    recorded = chat(tmp_path, FIRST, session(FIRST, 0))
+    write(tmp_path / ".qwen/usage/token-usage-2026-08.jsonl", *log)
+    read = read_home(QwenCode(), tmp_path)
+    chats = len(read.of(FIRST))
+    (record,) = read.of(SECOND)
+    assert (record.tokens.input_tokens, read.skipped["in_chat"]) == (40, 1)
+    # What was in a chat stays there when that is deleted, though the log is read from its start.
+    recorded.unlink()
+    write(tmp_path / ".qwen/usage/token-usage-2026-08.jsonl", log[1], log[0])
+    for source in QwenCode().sources(tmp_path, {}):
+        read.take(QwenCode(), source)
+    assert (len(read.of(FIRST)), len(read.of(SECOND))) == (chats, 1)
 
 
 def test_zeros_in_the_usage_log_of_a_call_whose_provider_sent_no_usage_are_not_measured(tmp_path):
