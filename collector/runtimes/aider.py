@@ -208,7 +208,7 @@ def _with_cache(record: Record, hit: int | None, write: int | None) -> Record:
 READER: Final = Aider()
 FACTS: Final = Facts(
     runtime=RUNTIME,
-    paths="<repository>/.aider.chat.history.md, analytics.jsonl, three levels below the home",
+    paths="<repository>/.aider.chat.history.md, analytics.jsonl, three levels below the home; ~/.aider.conf.yml",
     variables="AIDER_CHAT_HISTORY_FILE, AIDER_ANALYTICS_LOG",
     aggregation="sum of messages",
     input_includes_cache="yes, hits and writes",

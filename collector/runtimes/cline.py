@@ -32,7 +32,7 @@ STREAMS: Final = ("stream", "streams")
 
 FACTS: Final = Facts(
     runtime=RUNTIME,
-    paths="~/.cline/data/{sessions, db/sessions.db, tasks}, VS Code's saoudrizwan.claude-dev/tasks, *.ndjson",
+    paths="~/.cline/data/{sessions, db/sessions.db, tasks}, saoudrizwan.claude-dev/tasks of any editor, *.ndjson",
     variables="CLINE_DIR, CLINE_DATA_DIR, CLINE_SESSION_DATA_DIR, CLINE_DB_DATA_DIR",
     aggregation="sum of messages; metadata.usage is the check; a stream's last record",
     input_includes_cache="CLI: reads and writes; extension: no",

@@ -46,7 +46,7 @@ DETAIL_KEYS: Final = ("tokenType", "tokenCount", "costPerBatch", "batchSize")
 
 FACTS: Final = Facts(
     runtime=RUNTIME,
-    paths="~/.copilot/{session-store.db, session-state/*/events.jsonl}",
+    paths="~/.copilot/{session-store.db, session-state/{*/events.jsonl, *.jsonl}}",
     variables="COPILOT_HOME",
     aggregation="sum of rows; a session.shutdown is cumulative",
     input_includes_cache="reads and writes",

@@ -70,7 +70,7 @@ _OLLAMA_HOST: Final = re.compile(rb"^OLLAMA_HOST:\s*[\"']?([^\s\"'#]+)", re.M)
 
 FACTS: Final = Facts(
     runtime=RUNTIME,
-    paths="~/.local/share/goose/sessions/sessions.db",
+    paths="~/.local/share/goose/sessions/{sessions.db, *.jsonl}",
     variables="XDG_DATA_HOME, GOOSE_PATH_ROOT",
     aggregation="sum of the ledger; accumulated_* is the check, and all there is before schema 15",
     input_includes_cache="reads and writes",

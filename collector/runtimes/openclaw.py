@@ -269,12 +269,12 @@ def _finished(batch: Batch, transcripts: dict[str, _Entries], last: int, mark: i
 READER: Final = OpenClaw()
 FACTS: Final = Facts(
     runtime=RUNTIME,
-    paths="~/.openclaw/agents/*/sessions/*.jsonl[.deleted.*|.reset.*], agent/openclaw-agent.sqlite; .clawdbot …",
-    variables="OPENCLAW_STATE_DIR, OPENCLAW_HOME",
+    paths="~/.openclaw[-<profile>]/agents/*/sessions/*.jsonl[.*], agent/openclaw-agent.sqlite; .clawdbot …",
+    variables="OPENCLAW_STATE_DIR, OPENCLAW_HOME, CLAWDBOT_STATE_DIR",
     aggregation="sum of assistant entries",
     input_includes_cache="no",
     reasoning_in_output="yes",
-    dedupe_key="responseId (else entry id), message.timestamp",
+    dedupe_key="responseId (else model and counts), message.timestamp",
     cost_field="message.usage.cost.total",
     cost_unit="USD",
     cost_basis="runtime_price; 0 on a remote provider is unknown",

@@ -263,7 +263,7 @@ def _urls(parts: tuple[Path, ...]) -> dict[str, object]:
 READER: Final = Pi()
 FACTS: Final = Facts(
     runtime=RUNTIME,
-    paths="~/.pi/agent/sessions/--<folder>--/<time>_<id>.jsonl",
+    paths="~/.pi/agent/sessions/--<folder>--/<time>_<id>.jsonl, sessionDir of settings.json",
     variables="PI_CODING_AGENT_DIR, PI_CODING_AGENT_SESSION_DIR",
     aggregation="sum of assistant entries and summaries, every branch",
     input_includes_cache="no",
