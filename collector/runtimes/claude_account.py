@@ -58,6 +58,7 @@ class Account:
 
         ``files``: those of the session that were read so far, of which some may be gone.
         """
+        own = [call for call in own if call.ts >= total.since]
         gone = claude_cost.gone(files, self._side, claude_cost.of_agents(own, self.until))
         inherited = total.inherited if owned.parent is not None else {}
         self.settled += 1
@@ -67,6 +68,8 @@ class Account:
         found = [self._surplus(part, total.ts, owned) for part in extra]
         found += [_inherited(named, classes, owned) for named, (classes, _) in inherited.items()]
         given, self._given = self._given, {record.key: record.session_id for record in found}
+        # A fork in another home may take some of what this session's own rows tell for a surplus of it.
+        given = {_key(self.session, named): self.session for named in total.last} | given
         return found + [self._nothing(key, given[key], total.ts, owned) for key in given.keys() - self._given.keys()]
 
     def _surplus(self, part: claude_cost.Surplus, ts: float, owned: Ownership) -> Record:

@@ -72,6 +72,7 @@ class Line(msgspec.Struct, gc=False, rename="camel"):
     session_id: str | None = None
     is_sidechain: bool | None = None
     forked_from: Origin | None = None
+    request_session_id: str | None = None
     cost_usd: float | None = msgspec.field(default=None, name="costUSD")
 
     @property
@@ -154,6 +155,7 @@ def careful(data: bytes) -> Line:
         session_id=_text(entry.get("sessionId")),
         is_sidechain=entry.get("isSidechain") is True,
         forked_from=Origin(_text(mapping(entry.get("forkedFrom")).get("sessionId"))) if "forkedFrom" in entry else None,
+        request_session_id=_text(entry.get("requestSessionId")),
         cost_usd=cost if type(cost) in (int, float) else None,
     )
 
@@ -184,8 +186,9 @@ def call(line: Line, grown: int, session: str) -> Call | str:
     when = iso(line.timestamp)
     if when is None:
         return "no_time"
-    # A copy that names where it came from is that session's line.
+    # A copy that says who asked for the answer, or else where it came from, is that session's line.
     writer = line.forked_from.session_id if line.forked_from is not None else line.session_id
+    writer = line.request_session_id or writer
     if writer != session:
         session = reference(writer) or session
     pico = None if line.cost_usd is None else usd(line.cost_usd) or None

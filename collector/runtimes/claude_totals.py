@@ -4,16 +4,19 @@ The line has no date. It is written after the last dated line before it, and no 
 that begins at ``startTime`` (epoch ms), ``totalDuration`` (ms) is how long it ran, and it stands still between two
 processes. So a background agent's calls after the last dated line are known to be part of the total. It also holds
 what no transcript row tells: compaction, titles, sub-agents that were reaped. A session that was forked or resumed goes
-on from the total that it found, recognisable by an equal ``startTime``; after ``/clear`` a new one begins. This module
-finds the last total of a session and the one that it began with; ``claude_cost`` makes money of them.
+on from the total that it found, recognisable by an equal ``startTime``; after ``/clear`` and ``/branch`` a new one
+begins, at zero: no row from before its ``startTime`` is part of it. This module finds the last total of a session and
+the one that it began with, which may stand in another project's folder; ``claude_cost`` makes money of them.
 """
 
 from __future__ import annotations
 
+import os
 from collections.abc import Iterable, Iterator, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
+from itertools import islice
 from pathlib import Path
-from typing import Final
+from typing import Final, NamedTuple
 
 from collector.jsonl import LineFile, parse, tail
 from collector.runtimes import SourceError, places
@@ -46,12 +49,18 @@ class State:
         """How much it counts, to tell a later total from an earlier one."""
         return sum(sum(classes) for classes, _ in self.models.values())
 
+    @property
+    def since(self) -> float:
+        """When it began, at zero."""
+        return self.chain / 1000
+
 
 @dataclass(frozen=True, slots=True)
 class Total:
     """The last total of a session and the one that it began with; ``found``: that one, where a transcript told it.
 
     ``inherited``: where none did, what the session that was forked had beyond ``base``, as far as the fork tells it.
+    ``since``: no row from before is part of it (epoch seconds).
     """
 
     ts: float
@@ -60,6 +69,14 @@ class Total:
     trusted: bool
     found: Models | None = None
     inherited: Models = field(default_factory=dict)
+    since: float = 0.0
+
+
+class Began(NamedTuple):
+    """When the own part of a session began (epoch seconds), and the session that was forked."""
+
+    ts: float
+    parent: str | None = None
 
 
 @dataclass(slots=True)
@@ -75,43 +92,55 @@ class Totals:
         self._folders: dict[Path, _Folder] = {}
 
     def of(
-        self, path: Path, owner: float, copied: Sequence[Priced], own: Iterable[Priced], known: Models | None = None
+        self, path: Path, began: Began, copied: Sequence[Priced], own: Iterable[Priced], known: Models | None = None
     ) -> Total | None:
-        """The total of the session in ``path`` that began at ``owner``; ``copied`` are rows of others in its file.
+        """The total of the session in ``path`` that ``began`` so; ``copied`` are rows of others in its file.
 
         ``known``: the total that it began with, as it was found while the transcript was there that tells it. Where it
         is not known, the first total of its own less its ``own`` rows until then is near enough.
         """
-        first: State | None = None
+        first: dict[int, State] = {}
         last: dict[int, State] = {}
         for state in states(path):
-            first = first or state
+            first.setdefault(state.chain, state)
             last[state.chain] = state
         if not last:
             return None
         merged = summed(state.models for state in last.values())
-        ts = max(state.ts for state in last.values())
-        trusted = all(state.trusted for state in last.values())
-        found = [self._began_with(path, chain, owner) for chain in last]
-        bases = [state.models for state in found if state is not None]
-        began = summed(bases) if bases else known
-        if began is not None or first is None or not copied:
-            return Total(ts, merged, began or {}, trusted, began)
-        rows, mine = sum_of(copied), sum_of(call for call in own if call.ts <= first.ts)
-        inherited = less(first.models, summed((rows, mine)))
-        if inherited is None and less(first.models, mine) is not None:
-            return Total(ts, merged, {}, trusted)  # forked from a session that had no total
-        return Total(ts, merged, rows, trusted, inherited=inherited or {})
+        total = Total(
+            max(state.ts for state in last.values()),
+            merged,
+            {},
+            all(state.trusted for state in last.values()),
+            since=min(state.since for state in last.values()),
+        )
+        found = [state.models for state in (self._began_with(path, one, began) for one in first.values()) if state]
+        base = summed(found) if found else known
+        if base is not None:
+            return replace(total, base=base, found=base)
+        one = next(iter(first.values()))
+        copied = [call for call in copied if call.ts >= one.since]
+        if not copied:
+            return total
+        rows, mine = sum_of(copied), sum_of(call for call in own if call.ts <= one.ts)
+        inherited = less(one.models, summed((rows, mine)))
+        if inherited is None and less(one.models, mine) is not None:
+            return total  # forked from a session that had no total
+        return replace(total, base=rows, inherited=inherited or {})
 
-    def _began_with(self, path: Path, chain: int, owner: float) -> State | None:
-        best: State | None = None
-        for other in self._same_chain(path.parent, chain):
-            if other == str(path):
-                continue
-            for state in states(Path(other)):
-                if state.chain == chain and state.ts < owner and (best is None or state.size > best.size):
-                    best = state
-        return best
+    def _began_with(self, path: Path, first: State, began: Began) -> State | None:
+        """The last total before a session began, of the session that was forked, or else of any with that clock."""
+        for others in (_named(path, began.parent), self._same_chain(path.parent, first.chain)):
+            fitting = (
+                state
+                for other in others
+                if other != str(path)
+                for state in states(Path(other))
+                if state.chain == first.chain and state.ts < began.ts and less(first.models, state.models) is not None
+            )
+            if (found := max(fitting, key=lambda state: state.size, default=None)) is not None:
+                return found
+        return None
 
     def _same_chain(self, folder: Path, chain: int) -> Iterator[str]:
         try:
@@ -126,6 +155,19 @@ class Totals:
         for path, (_, _, found) in known.tails.items():
             if found == chain:
                 yield path
+
+
+def _project_folders(path: Path) -> Iterator[str]:
+    yield str(path.parent)
+    yield from (entry.path for entry in places.subfolders(path.parent.parent))
+
+
+def _named(path: Path, session: str | None) -> Iterator[str]:
+    """The transcript of a session, beside this one or in another project's folder."""
+    if session is None or "/" in session or session == path.stem:
+        return
+    named = (f"{folder}/{session}.jsonl" for folder in _project_folders(path))
+    yield from islice(filter(os.path.isfile, named), 1)
 
 
 def _tails(

@@ -67,7 +67,7 @@ def price(*numbers: int) -> float:
     return sum(a * b for a, b in zip((*parts, u["outputTokens"]), PRICES, strict=True)) / 1e6
 
 
-def cost_state(session: str, *numbers: int, start: int = 1796069802040, known: bool = True, **more) -> dict:
+def cost_state(session: str, *numbers: int, start: int = 1796068800000, known: bool = True, **more) -> dict:
     usage = {MODEL: {**used(*numbers), "costUSD": price(*numbers)}}
     entry = {"type": "cost-state", "sessionId": session, "totalCostUSD": price(*numbers), "startTime": start}
     return {**entry, "modelUsage": usage, "hasUnknownModelCost": not known, **more}
