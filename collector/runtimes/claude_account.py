@@ -23,11 +23,15 @@ from shim.line import Tokens
 RUNTIME: Final = "claude_code"
 # The revision of what a fork says of the session that was forked; that session's own begin with 1.
 INHERITED: Final = 0
+# Bounds of ``Account.settled`` as a time (epoch seconds) and of what it shares a row's revision with, in 63 bits.
+LATEST: Final = 4_000_000_000
+SHIFT: Final = 31
 
 
 class Account:
-    """What is known of one session. ``settled``: how often it was priced. ``until``: rows up to then (epoch seconds)
-    are part of the last total. ``base``: the total that the session began with, as a transcript told it."""
+    """What is known of one session. ``settled`` counts how often it was priced and is no less than its last total's
+    time (epoch seconds), for a transcript that was moved to another folder is read anew. ``until``: rows up to then
+    are part of that total. ``base``: the total that the session began with, as a transcript told it."""
 
     def __init__(self, session: str, state: dict[str, Any]) -> None:
         self.session = session
@@ -53,6 +57,10 @@ class Account:
         """Whether a call was part of the last total."""
         return self.until is not None and call.ts <= self.until
 
+    def revision(self, grown: int, *, mine: bool) -> int:
+        """Of a row: what a session says of its own goes before what a copy says of it, whose totals are another's."""
+        return (self.settled << SHIFT if mine else 0) | min(grown << 1, (1 << SHIFT) - 2) | mine
+
     def settle(self, own: Sequence[Call], total: Total, files: Iterable[str], owned: Ownership) -> list[Record]:
         """Price the session's ``own`` calls by its total, and the records of what that has beyond them.
 
@@ -61,7 +69,7 @@ class Account:
         own = [call for call in own if call.ts >= total.since]
         gone = claude_cost.gone(files, self._side, claude_cost.of_agents(own, self.until))
         inherited = total.inherited if owned.parent is not None else {}
-        self.settled += 1
+        self.settled = max(self.settled + 1, min(int(total.ts), LATEST))
         self.until, self.base = total.ts, total.found
         extra = claude_cost.settle(own, replace(total, base=claude_sums.summed((total.base, inherited, gone))))
         self._side = claude_sums.summed((claude_cost.of_agents(own, total.ts), gone))

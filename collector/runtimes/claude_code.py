@@ -224,8 +224,7 @@ class _Reading:
             "log" if named else "none",
             "anthropic" if named and named.startswith("claude") else None,
             owner=self.owned.start if mine and self.owned.start is not None else call.ts,
-            # What a session says of its own call goes before what a copy says of it, whose totals are another's.
-            revision=(self.account.settled << 40 if mine else 0) | call.grown << 1 | mine,
+            revision=self.account.revision(call.grown, mine=mine),
             parent_session_id=self.owned.parent if mine else None,
             vendor_pico=call.pico,
             vendor_basis=None if call.pico is None else "runtime_price",

@@ -198,6 +198,9 @@ def call(line: Line, grown: int, session: str) -> Call | str:
     if usage.iterations:
         for step in steps(usage, COMPACTION):
             tokens = Tokens(*map(_plus, tokens, _tokens(step)))
+    elif not any(tokens):
+        # A message that a compaction kept, written anew: its tokens are told where it was written first.
+        return "no_usage"
     return Call(
         grown,
         session,

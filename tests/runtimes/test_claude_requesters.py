@@ -156,3 +156,30 @@ def test_what_a_fork_takes_for_its_parents_surplus_gives_way_to_a_parent_that_ha
         take_all(read, ClaudeCode(), tmp_path / home)
     assert total(read.of(PARENT), "output_tokens") == used(1, 2)["outputTokens"]
     assert total(read.of(FORK), "output_tokens") == used(7)["outputTokens"]
+
+
+def test_a_message_that_a_compaction_kept_is_no_call_of_no_tokens(tmp_path):
+    """A fork's copy of it has zeros, for its tokens are part of an earlier context."""
+    kept = call(PARENT, 1, 2)
+    kept["message"]["usage"] = dict.fromkeys(kept["message"]["usage"], 0) | {"iterations": []}
+    transcript(tmp_path, FORK, *copies(FORK, [user(PARENT, "u", 1), kept]), *later(FORK, 60, 7))
+    assert list(read_home(ClaudeCode(), tmp_path).records) == ["msg_mock_7"]
+    transcript(tmp_path, PARENT, user(PARENT, "u", 1), call(PARENT, 1, 2))
+    for backwards in (False, True):
+        read = read_home(ClaudeCode(), tmp_path, backwards=backwards)
+        assert total(read.of(PARENT), "output_tokens") == used(1)["outputTokens"]
+
+
+def test_a_transcript_that_the_program_moved_to_another_folder_goes_on(tmp_path):
+    """``/cd`` moves it to the folder of the new directory."""
+    lines, read, reader = [*later(PARENT, 3, 1)], Read(), ClaudeCode()
+    for number, second in ((2, 10), (3, 20), (4, 30)):
+        lines += [user(PARENT, f"v-{number}", second), cost_state(PARENT, *range(1, number + 1))]
+        transcript(tmp_path, PARENT, *lines)
+        take_all(read, reader, tmp_path)
+    transcript(tmp_path, PARENT).unlink()
+    lines += [user(PARENT, "w", 60), cost_state(PARENT, 1, 2, 3, 4, 5)]
+    elsewhere(tmp_path, PARENT, *lines)
+    take_all(read, ClaudeCode(), tmp_path)
+    assert total(read.of(PARENT), "output_tokens") == used(1, 2, 3, 4, 5)["outputTokens"]
+    assert dollars(read.of(PARENT)) == pytest.approx(price(1, 2, 3, 4, 5), abs=1e-12)
