@@ -152,10 +152,8 @@ def money(counts: Counts, provider: str | None, *, local: bool) -> tuple[int | N
 
 
 def rest_record(manifest: Manifest, started: float | None, rest: Counts, revision: int, *, alone: bool) -> Record:
-    """What a running total has beyond the messages; ``alone``: there are none."""
+    """What a running total has beyond the messages, taken back if that is nothing; ``alone``: there are none."""
     pico, basis = money(rest, manifest.provider, local=False)
-    if not rest.size:
-        pico, basis = 0, "runtime_price"
     return Record(
         runtime=RUNTIME,
         key=f"rest:{manifest.session}",
@@ -170,7 +168,8 @@ def rest_record(manifest: Manifest, started: float | None, rest: Counts, revisio
         revision=revision,
         vendor_pico=pico,
         vendor_basis=basis,
-        caveat=None if alone or not rest.size else "cumulative_rest",
+        caveat=None if alone else "cumulative_rest",
+        taken_back=not rest.size,
     )
 
 

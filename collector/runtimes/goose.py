@@ -247,7 +247,6 @@ class _Reading:
         ts = row.ended or row.started or 0.0
         stated = rest.pico if (rest.pico or 0) > NOISE_PICO else None
         local = stated is None and is_local(row.provider, row.model, self._ollama)
-        pico = stated or (None if rest.size else 0)
         return Record(
             runtime=RUNTIME,
             key=f"{row.name}:rest",
@@ -261,10 +260,11 @@ class _Reading:
             owner=row.started or ts,
             revision=row.total.size + calls.size,
             parent_session_id=row.parent,
-            vendor_pico=pico,
-            vendor_basis=None if pico is None else "runtime_price",
-            caveat=("vendor_estimate" if pico else None) if row.split else "cache_split_unknown",
+            vendor_pico=stated,
+            vendor_basis=None if stated is None else "runtime_price",
+            caveat=("vendor_estimate" if stated else None) if row.split else "cache_split_unknown",
             local=local,
+            taken_back=not rest.size,
         )
 
 

@@ -282,7 +282,7 @@ class _Reading:
                 yield record_of(message, self._heads[message.session], self._urls, key, database=True)
 
     def _rest(self, head: Head) -> Record | None:
-        """What the session row has beyond its messages, once more if that has shrunk to nothing."""
+        """What the session row has beyond its messages, taken back if that has shrunk to nothing."""
         if head.rollup is None:
             return None
         counted = self._sums.get(head.id, NOTHING) + self._reverted.gone(head.id)
@@ -294,14 +294,13 @@ class _Reading:
         when = head.updated or head.created or 0.0
         message = Message(head.id, head.id, head.provider, head.model, "", int(when * 1000), None, None, rest)
         record = record_of(message, head, self._urls, f"rest:{head.id}", database=True)
-        record = msgspec.structs.replace(
-            record, grain="session", revision=revision, caveat="cumulative_rest", ended_ts=None
-        )
-        # Nothing is left of an earlier rest: a known zero, so that it does not read as an unknown cost.
-        return (
-            record
-            if rest.size
-            else msgspec.structs.replace(record, vendor_pico=0, vendor_basis="runtime_price", caveat=None)
+        return msgspec.structs.replace(
+            record,
+            grain="session",
+            revision=revision,
+            caveat="cumulative_rest",
+            ended_ts=None,
+            taken_back=not rest.size,
         )
 
 
