@@ -140,7 +140,12 @@ def _read_log(source: Source, state: dict[str, Any]) -> Iterator[Batch]:
     told = _cache_parts(source.parts)
     start, ended, messages = state.get("start"), state.get("ended"), state.get("messages", 0)
     run = state.get("run", 0)
+    before = file.offset
     for block in file.blocks():
+        if file.offset - len(block) < before:
+            # The file was replaced: it is read from its start, and so are its runs.
+            start, ended, messages, run = None, None, 0, 0
+        before = 0
         batch = Batch()
         for line in lines(block):
             entry = parse(line)

@@ -28,12 +28,14 @@ PATHS: Final = (*(f"$.usage.{key}" for key in USAGE_KEYS), "$.usage.totalCost", 
 def read_index(source: Source, state: dict[str, Any] | None) -> Iterator[Batch]:
     """Sessions and orphaned totals.
 
-    ``state``: the sessions that had a folder when the index was read, and those of which the total was counted.
+    ``state``: the sessions that had a folder when the index was read, and those of which the total was counted. One
+    without the latter is of before these had a key of their own: what was counted under the folder's is taken back.
     """
     batch = Batch()
     folders = source.parts[-1]
     with_folder: set[str] = set((state or {}).get("folders", ()))
     counted: set[str] = set((state or {}).get("counted", ()))
+    under_folders = state is not None and "counted" not in state
     with opened(source.path) as database:
         columns = database.columns("sessions")
         if not {"session_id", "metadata_json"} <= columns:
@@ -43,9 +45,12 @@ def read_index(source: Source, state: dict[str, Any] | None) -> Iterator[Batch]:
             if session is None:
                 batch.skipped["bad_json"] += 1
                 continue
+            manifest, parent = _manifest(session, row), values.reference(row[5])
+            if under_folders and session not in with_folder and manifest.total is not None and not manifest.forked:
+                rest = rest_record(manifest, manifest.started, manifest.total, manifest.total.size + 1, alone=True)
+                batch.records.append(msgspec.structs.replace(rest, taken_back=True))
             if _has_folder(folders, session):
                 with_folder.add(session)
-            manifest, parent = _manifest(session, row), values.reference(row[5])
             if session in counted & with_folder:
                 batch.records.append(_record(manifest, manifest.total or NOTHING, taken_back=True))
                 counted.discard(session)

@@ -128,6 +128,19 @@ def test_a_run_that_a_log_told_of_is_not_counted_again_when_the_log_is_gone(tmp_
     assert total(read.records.values(), "input_tokens") == 4999 + 5000
 
 
+@pytest.mark.parametrize("cut", [0, 1])
+def test_a_log_that_is_replaced_has_the_same_messages_and_runs_again(tmp_path, cut):
+    lines = logged(EIGHT, NINE)[cut:]  # the first run may have lost its beginning
+    log = write(tmp_path / "analytics.jsonl", *lines)
+    read = read_home(Aider(), tmp_path)
+    facts, sessions = read.facts(), len(read.sessions)
+    write(tmp_path / "new.jsonl", *lines, *logged(TEN)[:1]).replace(log)
+    for source in Aider().sources(tmp_path, {}):
+        read.take(Aider(), source)
+    assert read.facts() == facts
+    assert len(read.sessions) == sessions + 1 == 3
+
+
 CONFIGURED = """
 openai-api-key: sk-canary
 chat-history-file: {history} # mine

@@ -6,6 +6,7 @@ import sqlite3
 from contextlib import closing
 from pathlib import Path
 
+import msgspec
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
@@ -210,6 +211,22 @@ def test_a_total_of_the_index_is_taken_back_once_the_folder_of_its_session_is_se
         store.again(read)
         assert read.facts() == store.read().facts()
         assert [record.grain for record in read.of("s")] == ["call"]
+
+
+@pytest.mark.parametrize("seen", [False, True])
+def test_a_total_of_the_index_that_was_counted_as_its_folders_rest_is_taken_back(store, seen):
+    usage = counts(1000, 20)
+    store.index(("s", None, {"usage": usage}))
+    (index,) = READER.sources(store.home, {})
+    read = store.read()
+    before = msgspec.structs.replace(read.latest.pop("index:s"), key="rest:s", revision=1020)
+    read.keep(before)
+    read.states = {index.path: {"folders": []}}
+    if seen:
+        store.session("s", [message("m", 1, counts(1000, 20))], usage=usage)
+    for _ in range(2):
+        store.again(read)
+        assert total(read.of("s"), "input_tokens") == 1000
 
 
 def test_a_session_whose_folder_was_removed_is_not_counted_again_from_the_index(store):
