@@ -193,7 +193,7 @@ class _Reading:
         start = self.owned.start or 0.0
         own = [call for call in calls.values() if call.session == self.session and call.ts >= start]
         copied = [call for call in calls.values() if call.session != self.session or call.ts < start]
-        began = claude_totals.Began(start, self.owned.parent)
+        began = claude_totals.Began(min((call.ts for call in own), default=start), self.owned.parent, self.owned.copied)
         total = self.reader.totals.of(self.source.path, began, copied, own, self.account.base)
         if total is not None:
             yield self._batch(calls, self.account.settle(own, total, self.files, self.owned))

@@ -23,6 +23,8 @@ Until = tuple[float, str]
 
 ASKED: Final = b'"requestSessionId":'
 ANSWER: Final = b'"output_tokens":'
+# What may follow an answer that was copied, copied too, and begins no session.
+TRAILING: Final = frozenset({"attachment", "system"})
 
 
 class Ownership:
@@ -41,6 +43,11 @@ class Ownership:
         self._writers: dict[str, list[Until]] = {}
         if "writers" in state:
             self._writers[session] = [(until, name) for until, name in state["writers"]]
+
+    @property
+    def copied(self) -> float | None:
+        """When the last line was written that the transcript itself tells to be a copy."""
+        return self._copied
 
     @property
     def state(self) -> dict[str, Any]:
@@ -67,7 +74,7 @@ class Ownership:
             if copied_from is not None:
                 self.parent = reference(copied_from)
                 self._copied = latest(self._copied, when)
-            elif (self._copied is None or when > self._copied) and entry.get("subtype") != "turn_duration":
+            elif (self._copied is None or when > self._copied) and not (self._asked and entry.get("type") in TRAILING):
                 self.start = when
                 self._compare()
                 return

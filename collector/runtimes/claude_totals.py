@@ -73,10 +73,12 @@ class Total:
 
 
 class Began(NamedTuple):
-    """When the own part of a session began (epoch seconds), and the session that was forked."""
+    """How a session began: the time of its first call (epoch seconds), the session that was forked, and the time of the
+    last line that is known to be copied from that."""
 
     ts: float
     parent: str | None = None
+    copied: float | None = None
 
 
 @dataclass(slots=True)
@@ -120,7 +122,7 @@ class Totals:
             return replace(total, base=base, found=base)
         one = next(iter(first.values()))
         copied = [call for call in copied if call.ts >= one.since]
-        if not copied:
+        if not copied and (began.copied is None or began.copied < one.since):
             return total
         rows, mine = sum_of(copied), sum_of(call for call in own if call.ts <= one.ts)
         inherited = less(one.models, summed((rows, mine)))

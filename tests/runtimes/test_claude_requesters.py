@@ -183,3 +183,33 @@ def test_a_transcript_that_the_program_moved_to_another_folder_goes_on(tmp_path)
     take_all(read, ClaudeCode(), tmp_path)
     assert total(read.of(PARENT), "output_tokens") == used(1, 2, 3, 4, 5)["outputTokens"]
     assert dollars(read.of(PARENT)) == pytest.approx(price(1, 2, 3, 4, 5), abs=1e-12)
+
+
+@pytest.mark.parametrize("home", ["with its parent", "alone"])
+def test_an_interactive_fork_begins_after_what_followed_the_last_answer_that_it_copied(tmp_path, home):
+    """The program writes attachments and the length of a turn behind an answer, a fork's total when that is left."""
+    ends: list[dict] = [{"type": kind, "uuid": kind, "timestamp": "2026-11-30T20:00:04.600Z"} for kind in ("attachment", "system")]
+    parent = [*compacted()[:-1], *({**line, "sessionId": PARENT} for line in ends), compacted()[-1]]
+    own = [*later(FORK, 60, 7), user(FORK, "g", 70), cost_state(FORK, 1, 2, 4, 5, 6, 7, 8)]
+    elsewhere(tmp_path, FORK, *copies(FORK, compacted()), *({**line, "sessionId": FORK} for line in ends), *own)
+    if home != "alone":
+        transcript(tmp_path, PARENT, *parent)
+        read = read_home(ClaudeCode(), tmp_path)
+        assert total(read.of(FORK), "output_tokens") == used(7, 8)["outputTokens"]
+        assert total(read.of(PARENT), "output_tokens") == used(1, 2, 4, 5, 6)["outputTokens"]
+    assert read_home(ClaudeCode(), tmp_path).sessions[FORK].started_ts == epoch(60)
+
+
+@pytest.mark.parametrize("backwards", [False, True])
+def test_a_fork_that_copied_no_answer_with_usage_began_with_its_parents_total_too(tmp_path, backwards):
+    """After a compaction a fork has of its parent's answers the one that was kept, without its tokens."""
+    kept = call(PARENT, 6, 5.5)
+    kept["message"]["usage"] = dict.fromkeys(kept["message"]["usage"], 0) | {"iterations": []}
+    copied = copies(FORK, [user(PARENT, "summary", 5), kept])
+    transcript(tmp_path / "a", PARENT, *compacted())
+    transcript(tmp_path / "b", FORK, *copied, *later(FORK, 60, 7), cost_state(FORK, 1, 2, 4, 5, 6, 7))
+    read = Read()
+    for home in ("b", "a") if backwards else ("a", "b"):
+        take_all(read, ClaudeCode(), tmp_path / home)
+    assert total(read.of(PARENT), "output_tokens") == used(1, 2, 4, 5, 6)["outputTokens"]
+    assert total(read.of(FORK), "output_tokens") == used(7)["outputTokens"]
