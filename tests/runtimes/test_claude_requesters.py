@@ -188,7 +188,7 @@ def test_a_transcript_that_the_program_moved_to_another_folder_goes_on(tmp_path)
 @pytest.mark.parametrize("home", ["with its parent", "alone"])
 def test_an_interactive_fork_begins_after_what_followed_the_last_answer_that_it_copied(tmp_path, home):
     """The program writes attachments and the length of a turn behind an answer, a fork's total when that is left."""
-    ends: list[dict] = [{"type": kind, "uuid": kind, "timestamp": "2026-11-30T20:00:04.600Z"} for kind in ("attachment", "system")]
+    ends: list[dict] = [{**user("", kind, 4.6), "type": kind} for kind in ("attachment", "system")]
     parent = [*compacted()[:-1], *({**line, "sessionId": PARENT} for line in ends), compacted()[-1]]
     own = [*later(FORK, 60, 7), user(FORK, "g", 70), cost_state(FORK, 1, 2, 4, 5, 6, 7, 8)]
     elsewhere(tmp_path, FORK, *copies(FORK, compacted()), *({**line, "sessionId": FORK} for line in ends), *own)
