@@ -24,7 +24,7 @@ Until = tuple[float, str]
 ASKED: Final = b'"requestSessionId":'
 ANSWER: Final = b'"output_tokens":'
 # What may follow an answer that was copied, copied too, and begins no session.
-TRAILING: Final = frozenset({"attachment", "system"})
+TRAILING: Final = ("attachment", "system")
 
 
 class Ownership:

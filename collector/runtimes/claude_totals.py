@@ -22,7 +22,7 @@ from collector.jsonl import LineFile, parse, tail
 from collector.runtimes import SourceError, places
 from collector.runtimes.claude_copies import last_time
 from collector.runtimes.claude_sums import Models, Priced, less, sum_of, summed
-from collector.runtimes.values import count, mapping, usd
+from collector.runtimes.values import LATEST, count, mapping, usd
 
 NEEDLE: Final = b'"cost-state"'
 TAIL: Final = 256 << 10
@@ -232,10 +232,16 @@ def _state(line: bytes, before: float, clocks: dict[int, tuple[float, float]]) -
         values[3] = min(values[3], values[2])
         cost = usd(mapping(used).get("costUSD"))
         models[str(named)] = ((values[0], values[1], values[2], values[3], values[4]), cost)
-    chain = count(entry.get("startTime")) or 0
+    chain = _milliseconds(entry.get("startTime")) or 0
     written, duration = clocks.get(chain, (chain / 1000, 0.0))
-    lasted = count(entry.get("totalDuration"))
+    lasted = _milliseconds(entry.get("totalDuration"))
     ts = before if lasted is None else max(before, written + lasted / 1000 - duration)
     if lasted is not None:
         clocks[chain] = ts, lasted / 1000
     return State(ts, chain, models, entry.get("hasUnknownModelCost") is not True)
+
+
+def _milliseconds(value: object) -> int | None:
+    """A time or a duration, unless no clock can have told it."""
+    found = count(value)
+    return found if found is not None and found / 1000 < LATEST / 2 else None

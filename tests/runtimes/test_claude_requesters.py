@@ -213,3 +213,19 @@ def test_a_fork_that_copied_no_answer_with_usage_began_with_its_parents_total_to
         take_all(read, ClaudeCode(), tmp_path / home)
     assert total(read.of(PARENT), "output_tokens") == used(1, 2, 4, 5, 6)["outputTokens"]
     assert total(read.of(FORK), "output_tokens") == used(7)["outputTokens"]
+
+
+@pytest.mark.parametrize("kind", [[], {}, None, 7])
+def test_a_line_of_no_kind_after_what_was_copied_is_a_line_like_any_other(tmp_path, kind):
+    lines = forked()
+    own = next(number for number, line in enumerate(lines) if line.get("uuid") == "f-1")
+    transcript(tmp_path, FORK, *lines[:own], {**lines[own], "type": kind}, *lines[own + 1 :])
+    assert read_home(ClaudeCode(), tmp_path).sessions[FORK].started_ts == epoch(9.1)
+
+
+@pytest.mark.parametrize("odd", [{"totalDuration": 2**62}, {"startTime": 2**62, "totalDuration": 1}])
+def test_a_clock_beyond_all_dates_does_not_date_a_total(tmp_path, odd):
+    transcript(tmp_path, PARENT, *later(PARENT, 3, 1), user(PARENT, "v", 9), {**cost_state(PARENT, 1, 2), **odd})
+    read = read_home(ClaudeCode(), tmp_path)
+    assert max(record.ts for record in read.of(PARENT)) <= epoch(9)
+    assert total(read.of(PARENT), "output_tokens") == used(1, 2)["outputTokens"]
