@@ -66,7 +66,7 @@ class Account:
 
         ``files``: those of the session that were read so far, of which some may be gone.
         """
-        own = [call for call in own if call.ts >= total.since]
+        own = [call for call in own if total.covers(call)]
         gone = claude_cost.gone(files, self._side, claude_cost.of_agents(own, self.until))
         inherited = total.inherited if owned.parent is not None else {}
         self.settled = max(self.settled + 1, min(int(total.ts), LATEST))

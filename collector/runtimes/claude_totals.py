@@ -5,7 +5,8 @@ that begins at ``startTime`` (epoch ms), ``totalDuration`` (ms) is how long it r
 processes. So a background agent's calls after the last dated line are known to be part of the total. It also holds
 what no transcript row tells: compaction, titles, sub-agents that were reaped. A session that was forked or resumed goes
 on from the total that it found, recognisable by an equal ``startTime``; after ``/clear`` and ``/branch`` a new one
-begins, at zero: no row from before its ``startTime`` is part of it. This module finds the last total of a session and
+begins, at zero: no row from before its ``startTime`` is part of it. Nor are the turns of a program that was killed
+before it wrote a total: the clock of the next one did not run then. This module finds the last total of a session and
 the one that it began with, which may stand in another project's folder; ``claude_cost`` makes money of them.
 """
 
@@ -14,18 +15,19 @@ from __future__ import annotations
 import os
 from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass, field, replace
-from itertools import islice
+from itertools import islice, pairwise
 from pathlib import Path
 from typing import Final, NamedTuple
 
-from collector.jsonl import LineFile, parse, tail
+from collector.jsonl import LineFile, first_lines, parse, tail
 from collector.runtimes import SourceError, places
-from collector.runtimes.claude_copies import last_time
+from collector.runtimes.claude_copies import EDGE_LINES, last_time
 from collector.runtimes.claude_sums import Models, Priced, less, sum_of, summed
-from collector.runtimes.values import LATEST, count, mapping, usd
+from collector.runtimes.values import LATEST, count, iso, mapping, usd
 
 NEEDLE: Final = b'"cost-state"'
 TAIL: Final = 256 << 10
+PROMPTS: Final = (b'"type":"user"', b'"type":"queue-operation"')
 FIELDS: Final = (
     "inputTokens",
     "cacheReadInputTokens",
@@ -43,6 +45,9 @@ class State:
     chain: int
     models: Models
     trusted: bool
+    # How long its program ran since the total before, and when the first prompt after it was written, if that is known.
+    ran: float | None = None
+    prompt: float | None = None
 
     @property
     def size(self) -> int:
@@ -60,7 +65,7 @@ class Total:
     """The last total of a session and the one that it began with; ``found``: that one, where a transcript told it.
 
     ``inherited``: where none did, what the session that was forked had beyond ``base``, as far as the fork tells it.
-    ``since``: no row from before is part of it (epoch seconds).
+    ``since``: no row from before is part of it (epoch seconds), nor one of the main chain from within ``gaps``.
     """
 
     ts: float
@@ -70,6 +75,11 @@ class Total:
     found: Models | None = None
     inherited: Models = field(default_factory=dict)
     since: float = 0.0
+    gaps: tuple[tuple[float, float], ...] = ()
+
+    def covers(self, call: Priced) -> bool:
+        """Whether the call may be part of the total, but for being later."""
+        return call.ts >= self.since and (call.side or not any(since < call.ts < until for since, until in self.gaps))
 
 
 class Began(NamedTuple):
@@ -103,7 +113,8 @@ class Totals:
         """
         first: dict[int, State] = {}
         last: dict[int, State] = {}
-        for state in states(path):
+        told = list(states(path))
+        for state in told:
             first.setdefault(state.chain, state)
             last[state.chain] = state
         if not last:
@@ -115,6 +126,7 @@ class Totals:
             {},
             all(state.trusted for state in last.values()),
             since=min(state.since for state in last.values()),
+            gaps=tuple(_gaps(told)),
         )
         found = [state.models for state in (self._began_with(path, one, began) for one in first.values()) if state]
         base = summed(found) if found else known
@@ -157,6 +169,13 @@ class Totals:
         for path, (_, _, found) in known.tails.items():
             if found == chain:
                 yield path
+
+
+def _gaps(told: Iterable[State]) -> Iterator[tuple[float, float]]:
+    """From the first prompt after a total until the program of the next one began, at the earliest."""
+    for before, after in pairwise(told):
+        if before.prompt is not None and after.ran is not None and before.prompt <= after.ts - after.ran:
+            yield max(before.ts, before.prompt), after.ts - after.ran
 
 
 def _project_folders(path: Path) -> Iterator[str]:
@@ -214,11 +233,19 @@ def states(path: Path) -> Iterator[State]:
                 before = last_time(block, start) or before
                 state = _state(block[start:end], before, clocks)
                 if state is not None:
-                    yield state
+                    yield replace(state, prompt=_prompt(block, end))
                 at = block.find(NEEDLE, end)
             before = last_time(block, len(block)) or before
     except SourceError:
         return
+
+
+def _prompt(block: bytes, start: int) -> float | None:
+    """When the first prompt behind ``start`` was written, unless it is far behind."""
+    for line in islice(first_lines(block[start + 1 : start + TAIL]), EDGE_LINES):
+        if any(kind in line for kind in PROMPTS):
+            return iso((parse(line) or {}).get("timestamp"))
+    return None
 
 
 def _state(line: bytes, before: float, clocks: dict[int, tuple[float, float]]) -> State | None:
@@ -235,10 +262,11 @@ def _state(line: bytes, before: float, clocks: dict[int, tuple[float, float]]) -
     chain = _milliseconds(entry.get("startTime")) or 0
     written, duration = clocks.get(chain, (chain / 1000, 0.0))
     lasted = _milliseconds(entry.get("totalDuration"))
+    ran = None if lasted is None else max(0.0, lasted / 1000 - duration)
     ts = before if lasted is None else max(before, written + lasted / 1000 - duration)
     if lasted is not None:
         clocks[chain] = ts, lasted / 1000
-    return State(ts, chain, models, entry.get("hasUnknownModelCost") is not True)
+    return State(ts, chain, models, entry.get("hasUnknownModelCost") is not True, ran)
 
 
 def _milliseconds(value: object) -> int | None:

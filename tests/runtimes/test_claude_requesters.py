@@ -229,3 +229,31 @@ def test_a_clock_beyond_all_dates_does_not_date_a_total(tmp_path, odd):
     read = read_home(ClaudeCode(), tmp_path)
     assert max(record.ts for record in read.of(PARENT)) <= epoch(9)
     assert total(read.of(PARENT), "output_tokens") == used(1, 2)["outputTokens"]
+
+
+def test_turns_of_a_program_that_was_killed_are_no_part_of_the_next_total(tmp_path):
+    """An interactive session writes its total when it is left; killed, it writes none, and the next one lacks it."""
+    began = int(epoch(0) * 1000)
+    first = [*later(PARENT, 1, 1), cost_state(PARENT, 1, start=began, totalDuration=3_000)]
+    killed = later(PARENT, 60, 2)
+    # The background agent of the first program ended after its last dated line, and is part of its total.
+    resumed = [*later(PARENT, 120, 3), cost_state(PARENT, 1, 3, 4, 5, start=began, totalDuration=6_000)]
+    path = transcript(tmp_path, PARENT, *first, *killed, *resumed)
+    write(path.with_suffix("") / "subagents" / "agent-a1.jsonl", call(PARENT, 5, 4, isSidechain=True))
+    read = read_home(ClaudeCode(), tmp_path)
+    assert total(read.of(PARENT), "output_tokens") == used(1, 2, 3, 4, 5)["outputTokens"]
+    assert read.records["msg_mock_2"].vendor_pico is None
+    assert dollars(read.of(PARENT)) == pytest.approx(price(1, 3, 4, 5), abs=1e-12)
+
+
+def test_an_answer_that_was_written_behind_its_total_is_part_of_it(tmp_path):
+    """As an interrupted program writes it: the total, then the answer and that it was interrupted."""
+    began = int(epoch(0) * 1000)
+    lines = [*later(PARENT, 1, 1), cost_state(PARENT, 1, start=began, totalDuration=3_000)]
+    lines += [user(PARENT, "p", 60), cost_state(PARENT, 1, 2, start=began, totalDuration=6_000)]
+    lines += [call(PARENT, 2, 61), user(PARENT, "interrupted", 62)]
+    lines += [*later(PARENT, 120, 3), cost_state(PARENT, 1, 2, 3, start=began, totalDuration=9_000)]
+    transcript(tmp_path, PARENT, *lines)
+    read = read_home(ClaudeCode(), tmp_path)
+    assert total(read.of(PARENT), "output_tokens") == used(1, 2, 3)["outputTokens"]
+    assert dollars(read.of(PARENT)) == pytest.approx(price(1, 2, 3), abs=1e-12)
