@@ -64,9 +64,12 @@ def version(record: Record) -> Version:
 
 
 def prefer(new: Version, old: Version) -> bool:
-    """Whether ``new`` replaces ``old``: the older session paid; within one the later revision, then the larger."""
+    """Whether ``new`` replaces ``old``: the older session paid; within one the later revision, then the larger.
+
+    Of two that say the same within one session the smaller owner stays: a copy may not know when that began.
+    """
     if new.session_id == old.session_id:
-        return (new.revision, new.content) > (old.revision, old.content)
+        return (new.revision, new.content, -new.owner_ms) > (old.revision, old.content, -old.owner_ms)
     return (new.owner_ms, new.session_id) < (old.owner_ms, old.session_id)
 
 

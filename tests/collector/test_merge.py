@@ -40,6 +40,13 @@ def test_within_one_session_the_later_revision_stays_and_the_same_one_changes_no
     assert not prefer(late, late)
 
 
+def test_of_two_that_say_the_same_within_one_session_the_one_that_knows_its_beginning_stays():
+    copied, own, fork = Version("b", 2_000, 1, (5,)), Version("b", 1_000, 1, (5,)), Version("a", 2_000, 1, (5,))
+    assert prefer(own, copied)
+    assert not prefer(copied, own)
+    assert not prefer(fork, own)
+
+
 def test_a_line_with_a_records_response_id_is_its_twin_whatever_the_numbers_say():
     line = replace(LINE, response="r1", tokens=Tokens())
     record = replace(RECORD, response="r1", model="another", start_ms=9_000_000, end_ms=9_000_000)

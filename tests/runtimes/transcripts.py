@@ -7,6 +7,7 @@ from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
 
+from collector.merge import prefer, version
 from collector.record import PICO, Record, Session
 from collector.runtimes import Reader, Source
 from shim.line import TOKEN_CLASSES
@@ -42,12 +43,7 @@ class Read:
     def keep(self, record: Record) -> None:
         """The session that paid owns a call; within one session the later revision replaces the earlier."""
         known = self.latest.get(record.key)
-        if known is None:
-            self.latest[record.key] = record
-        elif known.session_id == record.session_id:
-            if record.revision > known.revision:
-                self.latest[record.key] = record
-        elif record.owner < known.owner:
+        if known is None or prefer(version(record), version(known)):
             self.latest[record.key] = record
 
     def of(self, session: str) -> list[Record]:
