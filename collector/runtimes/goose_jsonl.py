@@ -7,6 +7,7 @@ their names and leaves the files: what counts there is taken back here.
 
 from __future__ import annotations
 
+import os
 from pathlib import Path
 from typing import Any, Final
 
@@ -14,7 +15,7 @@ import msgspec
 
 from collector import jsonl
 from collector.record import Record, Session
-from collector.runtimes import Batch, values
+from collector.runtimes import Batch, SourceError, values
 from collector.sqlite_ro import KnownIds
 from shim.line import Tokens
 
@@ -44,7 +45,10 @@ def read_jsonl(path: Path) -> Batch:
 def taken_back(folder: Path, session: str) -> Record | None:
     """What was counted of a session's file, if there is one, now that the database has the session."""
     path = folder / f"{session}.jsonl"
-    record = _session(path)[1] if "/" not in session and path.is_file() else None
+    try:
+        record = _session(path)[1] if "/" not in session and os.path.isfile(path) else None
+    except SourceError:  # nothing was counted of it, and its own source tells why
+        return None
     return None if record is None else msgspec.structs.replace(record, revision=TAKEN_BACK, taken_back=True)
 
 

@@ -227,3 +227,14 @@ def test_a_file_beside_the_sessions_that_is_none_gives_nothing(tmp_path, text):
     path = legacy(tmp_path, "x", 5)
     path.write_text(text)
     assert read_home(READER, tmp_path).records == {}
+
+
+@pytest.mark.parametrize("session", ["x" * 255, "20250615_150640"])
+def test_a_file_of_an_older_session_that_cannot_be_read_does_not_hide_the_database(tmp_path, session):
+    if len(session) < 255:
+        legacy(tmp_path, "other", 1000).with_name(f"{session}.jsonl").symlink_to("other.jsonl")
+    store = Store(tmp_path)
+    store.session(session, fresh=3000, output=7)
+    read = Read()
+    read.take(READER, next(iter(READER.sources(tmp_path, {}))))
+    assert total(read.of(session), "input_tokens") == 3000
