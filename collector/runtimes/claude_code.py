@@ -214,6 +214,7 @@ class _Reading:
     def _record(self, key: str, call: Call) -> Record:
         session = call.session if self.owned.parent is None else self.owned.writer(call.session, call.ts)
         mine, named = session == self.session, call.model
+        pico = call.pico if call.tokens.known else None  # what nothing is known of has no share of the dollars
         return Record(
             RUNTIME,
             key,
@@ -226,10 +227,11 @@ class _Reading:
             owner=self.owned.start if mine and self.owned.start is not None else call.ts,
             revision=self.account.revision(call.grown, mine=mine),
             parent_session_id=self.owned.parent if mine else None,
-            vendor_pico=call.pico,
-            vendor_basis=None if call.pico is None else "runtime_price",
+            vendor_pico=pico,
+            vendor_basis=None if pico is None else "runtime_price",
             response_id=call.response_id,
             service_tier=call.tier,
+            usage="reported" if call.tokens.known else "missing",
         )
 
 

@@ -189,8 +189,9 @@ def call(line: Line, grown: int, session: str) -> Call | str:
     # A copy that says who asked for the answer, or else where it came from, is that session's line.
     writer = line.forked_from.session_id if line.forked_from is not None else line.session_id
     writer = line.request_session_id or writer
-    if writer != session:
-        session = reference(writer) or session
+    copied = False
+    if writer != session and (named := reference(writer)) is not None:
+        copied, session = True, named
     pico = None if line.cost_usd is None else usd(line.cost_usd) or None
     # Anthropic's fast mode counts as a tier.
     tier = "fast" if usage.speed == "fast" else tier_or_none(usage.service_tier)
@@ -199,8 +200,10 @@ def call(line: Line, grown: int, session: str) -> Call | str:
         for step in steps(usage, COMPACTION):
             tokens = Tokens(*map(_plus, tokens, _tokens(step)))
     elif not any(tokens):
-        # A message that a compaction kept, written anew: its tokens are told where it was written first.
-        return "no_usage"
+        if copied:
+            # A message that a compaction kept, written anew: its tokens are told where it was written first.
+            return "no_usage"
+        tokens = Tokens()  # a provider that sends no usage
     return Call(
         grown,
         session,

@@ -170,6 +170,14 @@ def test_a_message_that_a_compaction_kept_is_no_call_of_no_tokens(tmp_path):
         assert total(read.of(PARENT), "output_tokens") == used(1)["outputTokens"]
 
 
+def test_an_answer_whose_provider_sent_no_usage_is_a_call_of_which_nothing_is_known(tmp_path):
+    silent = call(PARENT, 2, 5)
+    silent["message"]["usage"] = dict.fromkeys(("input_tokens", "output_tokens"), 0)
+    transcript(tmp_path, PARENT, user(PARENT, "u", 1), call(PARENT, 1, 2), silent, cost_state(PARENT, 1))
+    record = read_home(ClaudeCode(), tmp_path).records["msg_mock_2"]
+    assert (record.usage, record.tokens.known, record.vendor_pico) == ("missing", False, None)
+
+
 def test_a_transcript_that_the_program_moved_to_another_folder_goes_on(tmp_path):
     """``/cd`` moves it to the folder of the new directory."""
     lines, read, reader = [*later(PARENT, 3, 1)], Read(), ClaudeCode()
