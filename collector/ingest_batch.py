@@ -66,7 +66,7 @@ class BatchStep:
     def _merge(self, best: dict[bytes, tuple[Version, Record]], holders: list[tuple[bytes, int]]) -> None:
         stored, expired = self._tx.stored(best), self._tx.expired(best)
         added, replaced, versions = [], [], []
-        paid: dict[bytes, int | None] = {}
+        paid: dict[bytes, int] = {}
         for key, (mine, record) in best.items():
             old = stored.get(key)
             if key in expired:
@@ -74,11 +74,11 @@ class BatchStep:
                 continue
             if old is not None and not prefer(mine, old.version):
                 self.known += 1
-                paid[key] = _payer(old.row)
+                paid[key] = old.row[AT["session"]]
                 continue
             number, vm = (old.id, old.vm) if old else (self._tx.vendor_id(), self._vm)
             row = self._row(number, vm, record)
-            paid[key] = _payer(row)
+            paid[key] = row[AT["session"]]
             versions.append((key, number, mine))
             self._seed(vm, record, row, old)
             if old is None:
@@ -168,12 +168,6 @@ class BatchStep:
         if self._tx.keep_evidence([row]):
             self.evidence += 1
             self._tx.refuse("token_blind_record", record.runtime, self._vm, key.hex(), epoch_ms(record.ts))
-
-
-def _payer(row: Row) -> int | None:
-    """The session that a record counts for."""
-    session: int = row[AT["session"]]
-    return None if row[AT["withdrawn"]] == TAKEN_BACK else session
 
 
 def sane(record: Record) -> Record:

@@ -205,8 +205,8 @@ class Transaction:
             [(number, key) for key, number, _, _ in rows],
         )
 
-    def note_copies(self, copies: Iterable[tuple[bytes, int]], paid: Iterable[tuple[bytes, int | None]]) -> None:
-        """Remember which sessions hold a copy of a key, and which session, if any, pays for it and so does not."""
+    def note_copies(self, copies: Iterable[tuple[bytes, int]], paid: Iterable[tuple[bytes, int]]) -> None:
+        """Remember which sessions hold a copy of a key, and which session pays for it and so does not."""
         self.db.executemany(NOTE_COPY, copies)
         self.db.executemany("DELETE FROM copy WHERE key = ? AND session = ?", paid)
 
