@@ -13,6 +13,7 @@ Read from https://github.com/Aider-AI/aider (aider/coders/base_coder.py, aider/a
 
 from __future__ import annotations
 
+from bisect import bisect_left
 from collections import Counter
 from collections.abc import Iterator, Mapping
 from math import inf
@@ -61,11 +62,11 @@ def _read_history(source: Source, state: dict[str, Any]) -> Iterator[Batch]:
     """Reads from the last header on: a message's place is counted within its run.
 
     All of it, where a log is found to tell of runs that were read already: what was counted of them is taken back.
+    ``state``: ``told``: when the runs began of which a log told. It may be gone; what it told stays counted.
     """
-    launches = [at for log in source.parts for at in _launches(log)]
-    if state.get("elsewhere") and not any(abs(at - state["start"]) <= SAME_START for at in launches):
-        # The log that told of the last run is gone; what it told stays counted.
-        launches.append(state["start"])
+    launches = sorted(at for log in source.parts for at in _launches(log))
+    elsewhere: set[float] = set(state.get("told", ()))
+    launches += [start for start in elsewhere if not _is_among(launches, start)]
     found = "at" in state and _told(launches, state.get("start", inf)) > state.get("launches", 0)
     history = History(_label(source.path), launches, take_back=found)
     file = LineFile(source.path, None if found else state.get("at"))
@@ -84,8 +85,15 @@ def _read_history(source: Source, state: dict[str, Any]) -> Iterator[Batch]:
         skipped, history.skipped = history.skipped, Counter()
         sessions, history.sessions = history.sessions, history.sessions[-1:]
         start = history.start or 0.0
-        told = {"start": start, "launches": _told(launches, start), "elsewhere": history.counted_elsewhere}
+        elsewhere |= history.elsewhere
+        told = {"start": start, "launches": _told(launches, start), "told": sorted(elsewhere)}
         yield Batch(list(records.values()), sessions, skipped, {"at": position, **told})
+
+
+def _is_among(launches: list[float], start: float) -> bool:
+    """Whether one of the launches, in order, can be of the run that began at ``start``."""
+    at = bisect_left(launches, start - SAME_START)
+    return at < len(launches) and launches[at] <= start + SAME_START
 
 
 def _told(launches: list[float], start: float) -> int:

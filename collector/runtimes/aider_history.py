@@ -42,7 +42,8 @@ SCALE: Final = {"": 1, "k": 1_000, "M": 1_000_000}
 
 
 class History:
-    """The runs of a chat history, from a header on. ``launches``: epoch seconds of runs that a log tells of.
+    """The runs of a chat history, from a header on. ``launches``: epoch seconds of runs that a log tells of;
+    ``elsewhere``: those of them that began here.
 
     ``take_back``: messages of these runs may have been counted before there was a log.
     """
@@ -56,6 +57,7 @@ class History:
         self.model: str | None = None
         self.messages = 0
         self.counted_elsewhere = False
+        self.elsewhere: set[float] = set()
         self.skipped: Counter[str] = Counter()
         self.sessions: list[Session] = []
         self._announced = False
@@ -91,6 +93,8 @@ class History:
         self.started, self.start, self.model, self.messages = local, start, None, 0
         self._announced = False
         self.counted_elsewhere = any(abs(launch - start) <= SAME_START for launch in self.launches)
+        if self.counted_elsewhere:
+            self.elsewhere.add(start)
 
     def _message(self, text: str, start: float) -> Record | None:
         self.messages += 1

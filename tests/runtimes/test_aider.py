@@ -128,6 +128,22 @@ def test_a_run_that_a_log_told_of_is_not_counted_again_when_the_log_is_gone(tmp_
     assert total(read.records.values(), "input_tokens") == 4999 + 5000
 
 
+def test_runs_that_a_log_told_of_are_not_counted_again_when_that_is_gone_and_the_history_replaced(tmp_path):
+    nine = HEADER.replace("08:00", "09:00") + announced("acme/m") + ONE
+    path = history(tmp_path, announced("acme/m"), ONE, nine)
+    log = write(tmp_path / "analytics.jsonl", *logged(EIGHT, NINE))
+    read = read_home(Aider(), tmp_path)
+    facts = read.facts()
+    log.unlink()
+    for _ in range(2):
+        new = path.with_name("new")
+        new.write_bytes(path.read_bytes())
+        new.replace(path)
+        for source in Aider().sources(tmp_path, {}):
+            read.take(Aider(), source)
+        assert read.facts() == facts
+
+
 @pytest.mark.parametrize("cut", [0, 1])
 def test_a_log_that_is_replaced_has_the_same_messages_and_runs_again(tmp_path, cut):
     lines = logged(EIGHT, NINE)[cut:]  # the first run may have lost its beginning
