@@ -8,7 +8,7 @@ Read from https://github.com/Aider-AI/aider (aider/coders/base_coder.py, aider/a
   streams it counts tokens itself. The name of a model it does not know is redacted.
 - one run can be in both. The log knows better: a run of the history that starts when the log says that aider was
   launched is not counted again. Only what the log cannot say is taken from there: the history names cache hits and
-  writes where there are any, so a message without them had none.
+  writes as far as aider saw them. It overlooks those of OpenAI, so what is not named is unknown.
 """
 
 from __future__ import annotations
@@ -25,12 +25,16 @@ import msgspec
 from collector.jsonl import LineFile, lines, lines_with, parse
 from collector.record import Record, Session
 from collector.runtimes import Batch, Facts, Source, SourceError
-from collector.runtimes.aider_history import HEADER, RUNTIME, SAME_START, History, is_local_model
+from collector.runtimes.aider_history import HEADER, RUNTIME, SAME_START, History, is_local_model, uncached
 from collector.runtimes.aider_places import HISTORY, histories_and_logs, is_history
-from collector.runtimes.values import count, fresh, latest, mapping, model, seconds, usd
+from collector.runtimes.values import count, latest, mapping, model, seconds, usd
 from shim.line import Tokens
 
 ESTIMATED: Final = "vendor_estimate"
+
+# Cache hits and writes of a message; the messages' of runs, in order, with the run's start.
+Cache = tuple[int | None, int | None]
+Runs = list[tuple[float, list[Cache]]]
 
 
 class Aider:
@@ -113,9 +117,9 @@ def _launches(log: Path) -> Iterator[float]:
         return
 
 
-def _cache_parts(histories: tuple[Path, ...]) -> list[tuple[float, list[tuple[int, int]]]]:
+def _cache_parts(histories: tuple[Path, ...]) -> Runs:
     """Start of every run in the histories, with the cache hits and writes of each of its messages in order."""
-    runs: list[tuple[float, list[tuple[int, int]]]] = []
+    runs: Runs = []
     for path in histories:
         history = History("", [])
         try:
@@ -125,16 +129,13 @@ def _cache_parts(histories: tuple[Path, ...]) -> list[tuple[float, list[tuple[in
                     if HEADER.fullmatch(line.rstrip()) and history.start is not None:
                         runs.append((history.start, []))
                     if record is not None and history.messages != before:
-                        tokens = record.tokens
-                        runs[-1][1].append((tokens.cache_read_tokens or 0, tokens.cache_write_tokens or 0))
+                        runs[-1][1].append((record.tokens.cache_read_tokens, record.tokens.cache_write_tokens))
         except SourceError:
             continue
     return runs
 
 
-def _cache_of(
-    runs: list[tuple[float, list[tuple[int, int]]]], start: float, number: int
-) -> tuple[int | None, int | None]:
+def _cache_of(runs: Runs, start: float, number: int) -> Cache:
     """Cache hits and writes of message ``number`` of the run that began at ``start``, if a history tells."""
     for began, messages in runs:
         if abs(began - start) <= SAME_START and number <= len(messages):
@@ -206,16 +207,16 @@ def _sent(properties: dict[str, Any], run: str, start: float, when: float, numbe
         vendor_pico=pico,
         vendor_basis=None if pico is None else "runtime_price",
         caveat=ESTIMATED,
+        usage="reported" if sent or received else "missing",
         local=pico is None and is_local_model(known),
     )
 
 
 def _with_cache(record: Record, hit: int | None, write: int | None) -> Record:
-    """The record with the cache's part taken out of its input; as it is where no part is known or it cannot be."""
-    sent = record.tokens.input_tokens
-    if hit is None or sent is None or (rest := fresh(sent, hit, write)) is None:
-        return record
-    return msgspec.structs.replace(record, tokens=Tokens(rest, hit, write, None, record.tokens.output_tokens, None))
+    """The record with the cache's part taken out of its input. A history that names no part does not say it was 0."""
+    tokens = record.tokens
+    rest = uncached(tokens.input_tokens, hit, write)
+    return msgspec.structs.replace(record, tokens=Tokens(rest, hit, write, None, tokens.output_tokens, None))
 
 
 READER: Final = Aider()

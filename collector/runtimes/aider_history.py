@@ -106,17 +106,20 @@ class History:
             source = "log" if self.model else "none"
             self.sessions.append(Session(RUNTIME, self.session, start, None, self.model, source))
         identity = f"{self.started}:{self.messages}:{self.model}:{text}"
+        tokens = _rounded(text)
         record = Record(
             RUNTIME,
             blake2b(identity.encode(), digest_size=16).hexdigest(),
             self.session,
             start,
-            _rounded(text),
+            tokens,
             self.model,
             "log" if self.model else "none",
             grain="turn",
             owner=start,
             caveat=ROUNDED,
+            # Zeros are what it writes where the provider sent no usage.
+            usage="reported" if tokens.total else "missing",
         )
         if self.counted_elsewhere:
             return msgspec.structs.replace(record, revision=TAKEN_BACK, taken_back=True)
@@ -127,9 +130,9 @@ class History:
 
 
 def _with_cost(record: Record, text: str) -> Record:
-    """The record with the dollars in a text."""
+    """The record with the dollars in a text; aider writes $0.00 only for what it could not count or price."""
     cost = COST.search(text)
-    pico = usd(cost[1].rstrip(".")) if cost else None
+    pico = (usd(cost[1].rstrip(".")) or None) if cost else None
     basis = None if pico is None else "runtime_price"
     return msgspec.structs.replace(record, vendor_pico=pico, vendor_basis=basis, revision=1)
 
@@ -140,6 +143,11 @@ def is_local_model(named: str | None) -> bool:
     return is_local(prefix.replace("_", "-").removesuffix("-chat"), name or None)
 
 
+def uncached(sent: int | None, hit: int | None, write: int | None) -> int | None:
+    """What aider sent beside the cache. It adds the writes to LiteLLM's count of the prompt, which has them already."""
+    return fresh(sent, hit, write, write)
+
+
 def _rounded(text: str) -> Tokens:
     found = {}
     for number, scale, kind in AMOUNT.findall(text):
@@ -147,4 +155,4 @@ def _rounded(text: str) -> Tokens:
         if digits.count(".") <= 1 and digits and len(digits) < 16:
             found[kind] = round(Decimal(digits) * SCALE[scale])
     sent, hit, write = found.get("sent"), found.get("cache hit"), found.get("cache write")
-    return Tokens(fresh(sent, hit, write), hit, write, None, found.get("received"), None)
+    return Tokens(uncached(sent, hit, write), hit, write, None, found.get("received"), None)

@@ -241,6 +241,8 @@ def _record(call: Message, manifest: Manifest, started: float | None, urls: dict
         vendor_pico=pico,
         vendor_basis=basis,
         local=local and not pico,
+        # Zeros are what it writes where the provider sent no usage.
+        usage="reported" if call.counts.size else "missing",
     )
 
 

@@ -10,7 +10,8 @@ from collector.runtimes.aider import Aider
 from tests.runtimes.transcripts import Read, dollars, read_home, total, write
 
 HEADER = "\n# aider chat started at 2026-08-25 08:00:00\n\n"
-BOTH = "> Tokens: 9.2k sent, 4.0k cache write, 3.0k cache hit, 512 received.\nCost: $0.03 message, $0.03 session.  \n"
+# 1.2k beside the cache: the writes are in what was sent twice.
+BOTH = "> Tokens: 12.2k sent, 4.0k cache write, 3.0k cache hit, 512 received.\nCost: $0.03 message, $0.03 session.  \n"
 ONE = "> Tokens: 5.0k sent, 300 received. Cost: $0.0075 message, $0.04 session.  \n"
 SESSION = "app@2026-08-25 08:00:00"
 
@@ -40,7 +41,7 @@ def test_a_message_with_hits_and_writes_has_its_dollars_on_the_next_line(tmp_pat
     history(tmp_path, announced("claude-sonnet-4-5"), BOTH, ONE)
     first, second = read_home(Aider(), tmp_path).of(SESSION)
     assert (first.vendor_pico, first.vendor_basis) == (3 * PICO // 100, "runtime_price")
-    assert (first.tokens.input_tokens, first.tokens.cache_write_tokens) == (9200 - 4000 - 3000, 4000)
+    assert (first.tokens.input_tokens, first.tokens.cache_write_tokens) == (1200, 4000)
     assert second.vendor_pico == 75 * PICO // 10_000
 
 
@@ -75,7 +76,7 @@ def test_the_model_is_read_as_every_version_announces_it(tmp_path, how):
 
 def test_the_log_takes_the_cache_of_each_message_from_the_history(tmp_path):
     history(tmp_path, announced("claude-sonnet-4-5"), BOTH, ONE)
-    sent = [(9213, 512), (5021, 300)]
+    sent = [(12_213, 512), (5021, 300)]
     lines = [{"event": "launched", "properties": {}, "time": 1_787_644_800}]
     for number, (prompt, completion) in enumerate(sent):
         counts = {"main_model": "claude-sonnet-4-5", "prompt_tokens": prompt, "completion_tokens": completion}
@@ -83,8 +84,27 @@ def test_the_log_takes_the_cache_of_each_message_from_the_history(tmp_path):
     write(tmp_path / "analytics.jsonl", *lines)
     read = read_home(Aider(), tmp_path)
     assert read.skipped["in_analytics_log"] == 2
-    assert total(read.records.values(), "input_tokens") == 9213 - 7000 + 5021
+    assert total(read.records.values(), "input_tokens") == 12_213 - 3000 - 2 * 4000 + 5021
     assert total(read.records.values(), "cache_read_tokens") == 3000
+
+
+def test_what_the_history_names_no_cache_hits_of_is_not_said_to_have_had_none(tmp_path):
+    """OpenAI's cached tokens: aider 0.86 sends them on to neither."""
+    history(tmp_path, announced("openai/gpt-4o", "Main model"), "> Tokens: 10k sent, 551 received.  \n")
+    counts = {"main_model": "openai/gpt-4o", "prompt_tokens": 10039, "completion_tokens": 551}
+    launched = {"event": "launched", "properties": {}, "time": 1_787_644_800}
+    sent = {"event": "message_send", "properties": counts, "time": 1_787_644_810}
+    write(tmp_path / "analytics.jsonl", launched, sent)
+    (record,) = read_home(Aider(), tmp_path).records.values()
+    assert (record.tokens.input_tokens, record.tokens.cache_read_tokens) == (10039, None)
+    assert record.tokens.cache_write_tokens is None
+
+
+def test_a_message_whose_usage_the_provider_did_not_send_is_not_free(tmp_path):
+    text = "> Tokens: 0 sent, 0 received. Cost: $0.00 message, $0.00 session.  \n"
+    history(tmp_path, announced("openai/gpt-4o", "Main model"), text)
+    (record,) = read_home(Aider(), tmp_path).of(SESSION)
+    assert (record.usage, record.vendor_pico, record.vendor_basis) == ("missing", None, None)
 
 
 def logged(*runs: int) -> list[dict]:

@@ -263,6 +263,12 @@ def test_a_zero_or_missing_cost_is_free_only_with_evidence(store, provider, mode
     assert (record.vendor_pico, record.vendor_basis, record.local) == (pico, basis, local)
 
 
+def test_an_answer_whose_usage_the_provider_did_not_send_is_missing(store):
+    """Cline 3.0 writes zeros for it."""
+    store.session("s", [message("m", 1, counts(0, 0, cost=0)), message("n", 2)])
+    assert [record.usage for record in store.read().of("s")] == ["missing", "reported"]
+
+
 def request(fresh, output=2, cost=0.1):
     return {"tokensIn": fresh, "tokensOut": output, "cacheWrites": 3, "cacheReads": 4, "cost": cost}
 
