@@ -8,7 +8,7 @@ Read from https://github.com/Aider-AI/aider (aider/coders/base_coder.py, aider/a
   streams it counts tokens itself. The name of a model it does not know is redacted.
 - one run can be in both. The log knows better: a run of the history that starts when the log says that aider was
   launched is not counted again. Only what the log cannot say is taken from there: the history names cache hits and
-  writes as far as aider saw them. It overlooks those of OpenAI, so what is not named is unknown.
+  writes where aider saw any, so a message without them had none as far as it knows (it overlooks OpenAI's).
 """
 
 from __future__ import annotations
@@ -33,8 +33,7 @@ from shim.line import Tokens
 ESTIMATED: Final = "vendor_estimate"
 
 # Cache hits and writes of a message; the messages' of runs, in order, with the run's start.
-Cache = tuple[int | None, int | None]
-Runs = list[tuple[float, list[Cache]]]
+Runs = list[tuple[float, list[tuple[int, int]]]]
 
 
 class Aider:
@@ -129,13 +128,14 @@ def _cache_parts(histories: tuple[Path, ...]) -> Runs:
                     if HEADER.fullmatch(line.rstrip()) and history.start is not None:
                         runs.append((history.start, []))
                     if record is not None and history.messages != before:
-                        runs[-1][1].append((record.tokens.cache_read_tokens, record.tokens.cache_write_tokens))
+                        tokens = record.tokens
+                        runs[-1][1].append((tokens.cache_read_tokens or 0, tokens.cache_write_tokens or 0))
         except SourceError:
             continue
     return runs
 
 
-def _cache_of(runs: Runs, start: float, number: int) -> Cache:
+def _cache_of(runs: Runs, start: float, number: int) -> tuple[int | None, int | None]:
     """Cache hits and writes of message ``number`` of the run that began at ``start``, if a history tells."""
     for began, messages in runs:
         if abs(began - start) <= SAME_START and number <= len(messages):
@@ -213,9 +213,11 @@ def _sent(properties: dict[str, Any], run: str, start: float, when: float, numbe
 
 
 def _with_cache(record: Record, hit: int | None, write: int | None) -> Record:
-    """The record with the cache's part taken out of its input. A history that names no part does not say it was 0."""
+    """The record with the cache's part taken out of its input; as it is where no part is known or it cannot be."""
     tokens = record.tokens
     rest = uncached(tokens.input_tokens, hit, write)
+    if hit is None or rest is None:
+        return record
     return msgspec.structs.replace(record, tokens=Tokens(rest, hit, write, None, tokens.output_tokens, None))
 
 

@@ -88,18 +88,6 @@ def test_the_log_takes_the_cache_of_each_message_from_the_history(tmp_path):
     assert total(read.records.values(), "cache_read_tokens") == 3000
 
 
-def test_what_the_history_names_no_cache_hits_of_is_not_said_to_have_had_none(tmp_path):
-    """OpenAI's cached tokens: aider 0.86 sends them on to neither."""
-    history(tmp_path, announced("openai/gpt-4o", "Main model"), "> Tokens: 10k sent, 551 received.  \n")
-    counts = {"main_model": "openai/gpt-4o", "prompt_tokens": 10039, "completion_tokens": 551}
-    launched = {"event": "launched", "properties": {}, "time": 1_787_644_800}
-    sent = {"event": "message_send", "properties": counts, "time": 1_787_644_810}
-    write(tmp_path / "analytics.jsonl", launched, sent)
-    (record,) = read_home(Aider(), tmp_path).records.values()
-    assert (record.tokens.input_tokens, record.tokens.cache_read_tokens) == (10039, None)
-    assert record.tokens.cache_write_tokens is None
-
-
 def test_a_message_whose_usage_the_provider_did_not_send_is_not_free(tmp_path):
     text = "> Tokens: 0 sent, 0 received. Cost: $0.00 message, $0.00 session.  \n"
     history(tmp_path, announced("openai/gpt-4o", "Main model"), text)
