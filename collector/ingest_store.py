@@ -102,9 +102,12 @@ class StoreIngest:
         progress: Progress,
     ) -> None:
         source, mine, unfinished = one.source, report.runtime(one.source.runtime), False
+        listed: set[str] = set()
         try:
             for batch in batches:
                 self._batch(source, batch, mine)
+                # A long source lists its sessions with each batch.
+                listed.update(session.session_id for session in batch.sessions)
                 state, unfinished = batch.state, unfinished or batch.unfinished
             self._done(source, "" if unfinished else one.stamp, state, None)
         except Exception as error:
@@ -112,6 +115,7 @@ class StoreIngest:
                 self._failed(source, why(error), report)
             else:
                 mine.skipped["vanished"] += 1
+        mine.sessions += len(listed)
         progress(os.path.getsize(source.path) if source.path.exists() else 0)
 
     def _failed(self, source: Source, reason: str, report: IngestReport) -> None:
@@ -135,7 +139,6 @@ class StoreIngest:
         mine.records += step.changed
         mine.known += step.known
         mine.evidence += step.evidence
-        mine.sessions += len(batch.sessions)
         mine.skipped.update(batch.skipped)
 
 

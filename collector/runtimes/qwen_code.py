@@ -19,7 +19,6 @@ from __future__ import annotations
 import os
 from collections import Counter
 from collections.abc import Callable, Iterator, Mapping
-from dataclasses import astuple
 from pathlib import Path
 from typing import Any, Final
 
@@ -53,8 +52,7 @@ class _Chat:
         self.ended: float | None = state.get("ended")
         self.parent: str | None = state.get("parent")
         root = next((folder.parent for folder in path.parents if folder.name == PROJECTS), path.parent)
-        waiting = [Response(*told) for told in state.get("open", ())]
-        self.telemetry = Telemetry(root / USAGE, waiting, state.get("answer"))
+        self.telemetry = Telemetry.of(root / USAGE, state)
         # Sessions that have a chat, or had one when the usage log told of them.
         self.chats: set[str] | None = None
         self._had_chat: set[str] = set(state.get("had_chat", ()))
@@ -149,8 +147,7 @@ class _Chat:
             "start": self.start,
             "ended": self.ended,
             "parent": self.parent,
-            "open": [astuple(response) for response in self.telemetry.open],
-            "answer": self.telemetry.answer,
+            **self.telemetry.state,
             "had_chat": sorted(self._had_chat),
         }
         return Batch(records, listed, skipped, state)

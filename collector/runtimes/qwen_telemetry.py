@@ -12,6 +12,7 @@ Read from https://github.com/QwenLM/qwen-code (``logApiResponse`` in packages/co
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from dataclasses import dataclass, field
 from math import inf
 from pathlib import Path
@@ -60,6 +61,19 @@ class Telemetry:
     open: list[Response] = field(default_factory=list)
     answer: Counts | None = None
     _logged_since: float | None = None
+
+    @classmethod
+    def of(cls, usage: Path, state: Mapping[str, Any]) -> Telemetry:
+        """As the last pass left it."""
+        waiting = [Response(key, when, tuple(counts), *rest) for key, when, counts, *rest in state.get("open", ())]
+        answer = state.get("answer")
+        return cls(usage, waiting, None if answer is None else tuple(answer))
+
+    @property
+    def state(self) -> dict[str, Any]:
+        """What the next pass needs to know, JSON-able."""
+        waiting = [[one.key, one.when, list(one.counts), one.model, one.id, one.copied_from] for one in self.open]
+        return {"open": waiting, "answer": None if self.answer is None else list(self.answer)}
 
     def system(self, entry: dict[str, Any], when: float | None, copied_from: str | None) -> list[Response]:
         """Take a system line; returns the calls of which nothing else tells."""

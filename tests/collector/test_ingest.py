@@ -248,6 +248,14 @@ def test_the_same_record_in_two_homes_counts_once_and_a_fork_for_the_session_tha
     assert machine.refused() == {"copy": 1}
 
 
+def test_a_session_that_every_batch_of_a_source_lists_is_one_in_the_report(machine):
+    batches = [Batch(records=[record(f"k{n}", START + n, COUNTS, PRICED, "s")], sessions=[Session("claude_code", "s")])
+               for n in range(3)]  # fmt: skip
+    machine.shelf.batches["one"] = batches
+    report = machine.read().runtimes["claude_code"]
+    assert (report.sessions, report.records) == (1, 3)
+
+
 def test_a_record_that_its_store_takes_back_counts_nowhere_as_if_it_had_never_been(machine):
     first = record("event", START, COUNTS, PRICED, "early")
     same = record("row", START + 1, COUNTS, PRICED, "s")
