@@ -23,8 +23,9 @@ from shim.line import Tokens
 RUNTIME: Final = "claude_code"
 # The revision of what a fork says of the session that was forked; that session's own begin with 1.
 INHERITED: Final = 0
-# Bounds of ``Account.settled`` as a time (epoch seconds) and of what it shares a row's revision with, in 63 bits.
-LATEST: Final = 4_000_000_000
+# Bounds of ``Account.settled`` as a time (epoch seconds) and of what it shares a row's revision with, in the 62 bits
+# that a hub takes.
+LATEST: Final = 2**31 - 1
 SHIFT: Final = 31
 
 
