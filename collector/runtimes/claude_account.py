@@ -23,8 +23,7 @@ from shim.line import Tokens
 RUNTIME: Final = "claude_code"
 # The revision of what a fork says of the session that was forked; that session's own begin with 1.
 INHERITED: Final = 0
-# Bounds of ``Account.settled`` as a time (epoch seconds) and of what it shares a row's revision with, in the 62 bits
-# that a hub takes.
+# ``Account.settled`` is a time (epoch seconds) of 31 bits, before the 31 of a row's own: a hub takes 62.
 LATEST: Final = 2**31 - 1
 SHIFT: Final = 31
 
@@ -53,14 +52,6 @@ class Account:
             "side": claude_sums.kept(self._side),
             "given": self._given,
         }
-
-    def covers(self, call: Call) -> bool:
-        """Whether a call was part of the last total."""
-        return self.until is not None and call.ts <= self.until
-
-    def revision(self, grown: int, *, mine: bool) -> int:
-        """Of a row: what a session says of its own goes before what a copy says of it, whose totals are another's."""
-        return (self.settled << SHIFT if mine else 0) | min(grown << 1, (1 << SHIFT) - 2) | mine
 
     def settle(self, own: Sequence[Call], total: Total, files: Iterable[str], owned: Ownership) -> list[Record]:
         """Price the session's ``own`` calls by its total, and the records of what that has beyond them.

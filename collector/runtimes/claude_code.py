@@ -35,7 +35,7 @@ from collector.runtimes import (
     claude_totals,
     places,
 )
-from collector.runtimes.claude_account import RUNTIME, Account
+from collector.runtimes.claude_account import RUNTIME, SHIFT, Account
 from collector.runtimes.claude_lines import Call, Line
 from collector.runtimes.claude_owner import Ownership
 from collector.runtimes.kin import Search
@@ -169,6 +169,7 @@ class _Reading:
     def _finished(self) -> dict[str, Call]:
         """The lines that were kept, checked, as calls by their keys."""
         calls: dict[str, Call] = {}
+        until = self.account.until
         for identity, (grown, line) in self.best.items():
             call = claude_lines.call(line, grown, self.session)
             if isinstance(call, str):
@@ -178,7 +179,8 @@ class _Reading:
                 if line.message is not None and line.message.usage is not None and line.message.usage.iterations:
                     for number, told in enumerate(claude_lines.advice(line, call)):
                         calls[f"{key}:advisor:{number}"] = told
-                self.reopened = self.reopened or self.account.covers(call)
+                if until is not None and call.ts <= until:
+                    self.reopened = True
         self.best = {}
         return calls
 
@@ -199,7 +201,9 @@ class _Reading:
             yield self._batch(calls, self.account.settle(own, total, self.files, self.owned))
 
     def _batch(self, calls: dict[str, Call], surplus: Sequence[Record]) -> Batch:
-        records = [self._record(key, call) for key, call in calls.items()]
+        # What a session says of its own call goes before what a copy says of it, whose totals are another's.
+        own = self.account.settled << SHIFT
+        records = [self._record(key, call, own) for key, call in calls.items()]
         session = Session(RUNTIME, self.session, self.owned.start, self.ended, parent_session_id=self.owned.parent)
         listed = self.ended is not None and not self.source.path.name.startswith(AGENT)
         state = {
@@ -211,10 +215,11 @@ class _Reading:
         skipped, self.skipped = self.skipped, Counter()
         return Batch([*records, *surplus], [session] if listed else [], skipped, state)
 
-    def _record(self, key: str, call: Call) -> Record:
+    def _record(self, key: str, call: Call, own: int) -> Record:
         session = call.session if self.owned.parent is None else self.owned.writer(call.session, call.ts)
         mine, named = session == self.session, call.model
-        pico = call.pico if call.tokens.known else None  # what nothing is known of has no share of the dollars
+        known = call.tokens is not claude_lines.UNKNOWN
+        pico = call.pico if known else None  # what nothing is known of has no share of the dollars
         return Record(
             RUNTIME,
             key,
@@ -225,13 +230,13 @@ class _Reading:
             "log" if named else "none",
             "anthropic" if named and named.startswith("claude") else None,
             owner=self.owned.start if mine and self.owned.start is not None else call.ts,
-            revision=self.account.revision(call.grown, mine=mine),
+            revision=(own if mine else 0) | call.grown << 1 | mine,
             parent_session_id=self.owned.parent if mine else None,
             vendor_pico=pico,
             vendor_basis=None if pico is None else "runtime_price",
             response_id=call.response_id,
             service_tier=call.tier,
-            usage="reported" if call.tokens.known else "missing",
+            usage="reported" if known else "missing",
         )
 
 

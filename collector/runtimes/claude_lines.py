@@ -13,8 +13,10 @@ from collector.runtimes.values import model as model_name
 from shim.line import MAX_TOKENS, Tokens, tier_or_none
 
 SYNTHETIC: Final = "<synthetic>"
-MAX_OUTPUT: Final = 1 << 35
+# No message is this long; so an order of lines (``Line.grown``) has 30 bits.
+MAX_OUTPUT: Final = 1 << 26
 MAX_EXTRAS: Final = 7
+UNKNOWN: Final = Tokens()
 # What a message's own numbers leave out: a compaction within the call, and another model that was asked for advice.
 COMPACTION: Final = "compaction"
 ADVISOR: Final = "advisor_message"
@@ -203,7 +205,7 @@ def call(line: Line, grown: int, session: str) -> Call | str:
         if copied:
             # A message that a compaction kept, written anew: its tokens are told where it was written first.
             return "no_usage"
-        tokens = Tokens()  # a provider that sends no usage
+        tokens = UNKNOWN  # a provider that sends no usage
     return Call(
         grown,
         session,

@@ -14,7 +14,7 @@ from math import inf
 from pathlib import Path
 from typing import Any, Final
 
-from collector.jsonl import first_lines, parse
+from collector.jsonl import find, first_lines, parse
 from collector.runtimes.lineage import Lineage
 from collector.runtimes.values import iso, latest, mapping, reference
 
@@ -81,7 +81,7 @@ class Ownership:
 
     def _answers(self, block: bytes) -> None:
         """The last answer that another session asked for: the lines until then are copies."""
-        at, last = block.rfind(ASKED), block.rfind(ANSWER)
+        at, last = block.rfind(ASKED) if find(block, ASKED) >= 0 else -1, block.rfind(ANSWER)
         end = block.find(b"\n", at)
         self._copying = last < 0 or (at >= 0 and last < end)
         entry = (parse(block[block.rfind(b"\n", 0, at) + 1 : end]) if at >= 0 else None) or {}
