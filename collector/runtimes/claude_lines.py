@@ -201,7 +201,7 @@ def call(line: Line, grown: int, session: str) -> Call | str:
     if usage.iterations:
         for step in steps(usage, COMPACTION):
             tokens = Tokens(*map(_plus, tokens, _tokens(step)))
-    elif not any(tokens):
+    elif not tokens.output_tokens and not any(tokens):
         if copied:
             # A message that a compaction kept, written anew: its tokens are told where it was written first.
             return "no_usage"
